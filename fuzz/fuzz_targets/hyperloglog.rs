@@ -4,7 +4,9 @@
 
 #![no_main]
 
-use bobbin_store::hyperloglog::{Element, Encoding, HyperLogLog, REGISTERS, View, cardinality};
+use bobbin_store::hyperloglog::{
+    HyperLogLog, HyperLogLogView, REGISTERS, RegisterEncoding, RegisterRank, cardinality,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -16,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     if encoding & 1 == 0 {
         bytes.resize(header.len() + REGISTERS * 6 / 8, encoding);
     }
-    let view = View::new(&bytes).expect("the header is good");
+    let view = HyperLogLogView::new(&bytes).expect("the header is good");
     view.describe_runs();
     let (mut value, mut dense) = (view.to_owned(), view.to_owned());
     // Others may be corrupt: whatever is done to them is an error or harmless.
@@ -24,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(view.count().is_ok(), is_sound);
     let mut registers = [0; REGISTERS];
     assert_eq!(view.merge_into(&mut registers).is_ok(), is_sound);
-    for element in elements.chunks(2).map(Element::of) {
+    for element in elements.chunks(2).map(RegisterRank::of) {
         let is_raised = value.view().is_raised_by(element);
         let added = value.add(element, sparse_len_max);
         if is_sound {
@@ -45,6 +47,7 @@ fuzz_target!(|data: &[u8]| {
         let _ = value.raise_all(&registers, encoding & 2 != 0, sparse_len_max);
     }
     assert!(
-        value.view().encoding() == Encoding::Sparse || View::new(&value.into_bytes()).is_some()
+        value.view().encoding() == RegisterEncoding::Sparse
+            || HyperLogLogView::new(&value.into_bytes()).is_some()
     );
 });

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use bobbin_dump::rdb::{Item, Reader, Record};
-use bobbin_dump::{Options, Target, VersionCheck};
+use bobbin_dump::rdb::{RdbItem, RdbReader, RdbRecord};
+use bobbin_dump::{CollectionTarget, DumpOptions, VersionCheck};
 use bobbin_store::Hasher;
 use libfuzzer_sys::fuzz_target;
 
@@ -18,15 +18,15 @@ fuzz_target!(|data: &[u8]| {
 /// How many items there are before the end or an error, shown `step` bytes more at a time.
 fn items(file: &[u8], step: usize) -> (usize, u64) {
     let hasher = Hasher::new(1);
-    let target = Target::new(&hasher);
-    let options = Options::default();
-    let mut reader = Reader::new(VersionCheck::Relaxed, false);
+    let target = CollectionTarget::new(&hasher);
+    let options = DumpOptions::default();
+    let mut reader = RdbReader::new(VersionCheck::Relaxed, false);
     let (mut from, mut to, mut count) = (0, 0, 0);
     loop {
         match reader.next(&file[from..to]) {
             Ok(Some((item, used))) => {
-                if let Item::Key(bytes) = item
-                    && let Ok(record) = Record::parse(bytes, &options)
+                if let RdbItem::Key(bytes) = item
+                    && let Ok(record) = RdbRecord::parse(bytes, &options)
                 {
                     let _ = record.value(&options, target);
                 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bobbin_server::config::Config;
-use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedSession};
 use libfuzzer_sys::fuzz_target;
 
 thread_local! {
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| PRIMARY.with_borrow_mut(|primary| primary.play(data))
 struct Primary {
     embedded: Embedded,
     /// It may do everything.
-    admin: Session,
+    admin: EmbeddedSession,
     now_ms: i64,
     runs: u32,
 }
@@ -175,7 +175,7 @@ impl Primary {
     }
 
     /// Takes what a replica gets; whether that was anything.
-    fn take(&mut self, session: &mut Session, bytes_max: usize) -> bool {
+    fn take(&mut self, session: &mut EmbeddedSession, bytes_max: usize) -> bool {
         match self.embedded.take_fed(session, bytes_max) {
             Some(bytes) => !bytes.is_empty(),
             None => {
@@ -187,7 +187,7 @@ impl Primary {
     }
 
     /// Has all replicas take what there is for them, until no copy is under way.
-    fn settle(&mut self, sessions: &mut [Session]) {
+    fn settle(&mut self, sessions: &mut [EmbeddedSession]) {
         // A thread makes the copy: it comes in time, not in turns.
         let begun = Instant::now();
         loop {

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-use bobbin_resp::{LARGE_LEN_MIN, Limits, Parser, ProtocolError, Step};
+use bobbin_resp::{LARGE_LEN_MIN, Limits, ParseStep, Parser, ProtocolError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -83,8 +83,8 @@ impl Client {
         loop {
             let (before, mut arguments) = (position, Vec::new());
             match self.parser.next(&buffer, &mut position, limits, &mut arguments)? {
-                Step::Complete => self.commands.push(owned(&arguments)),
-                Step::CompleteOutside(numbers) => {
+                ParseStep::Complete => self.commands.push(owned(&arguments)),
+                ParseStep::CompleteOutside(numbers) => {
                     let mut command = owned(&arguments);
                     assert_eq!(numbers.len(), self.outside.len());
                     for (number, (bytes, _)) in numbers.into_iter().zip(self.outside.drain(..)) {
@@ -93,9 +93,9 @@ impl Client {
                     }
                     self.commands.push(command);
                 }
-                Step::Inline(arguments) => self.commands.push(arguments),
-                Step::Empty => assert!(arguments.is_empty()),
-                Step::Incomplete { wanted } => {
+                ParseStep::Inline(arguments) => self.commands.push(arguments),
+                ParseStep::Empty => assert!(arguments.is_empty()),
+                ParseStep::Incomplete { wanted } => {
                     assert!(wanted > 0 && position == before && arguments.is_empty());
                     break;
                 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 use crate::supply::Package;
 
 /// Looks all packages up; returns how many advisories there are. That something is not maintained
@@ -34,7 +34,7 @@ pub(crate) fn check(
 /// What was published against Lua 5.1, and against the scripts of Redis and Valkey, and how it is
 /// known to be mended. RustSec knows nothing of C that is kept here, so this is read whenever there
 /// is news of Lua, Redis or Valkey.
-pub(crate) fn check_lua(packages: &[Package], faults: &mut Vec<String>) -> Outcome {
+pub(crate) fn check_lua(packages: &[Package], faults: &mut Vec<String>) -> TaskResult {
     let read =
         |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
     compare_lua(packages, &read(LUA_HEADER)?, &read(LUA_TESTS)?, faults);

@@ -11,12 +11,12 @@ use std::process::Command;
 
 use bobbin_testkit::peers::{cache_folder, repository};
 
-use crate::links::{self, Link};
-use crate::shell::{self, Outcome};
+use crate::links::{self, DocumentLink};
+use crate::shell::{self, TaskResult};
 use crate::{spelling, tidy};
 
 /// Checks the documents, and makes the site in `target/book`.
-pub(crate) fn run() -> Outcome {
+pub(crate) fn run() -> TaskResult {
     tidy::check_documents()?;
     spelling::check()?;
     let program = install()?;
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Outcome {
 pub(crate) fn check_summary<'a>(
     files: impl Iterator<Item = &'a str>,
     faults: &mut Vec<String>,
-) -> Outcome {
+) -> TaskResult {
     let pages: HashSet<PathBuf> = pages()?.into_iter().collect();
     for file in files.filter(|file| file.starts_with("docs/") && file.ends_with(".md")) {
         if file != SUMMARY && !pages.contains(Path::new(file)) {
@@ -71,7 +71,7 @@ fn pages() -> Result<Vec<PathBuf>, String> {
     Ok(links.filter_map(|link| links::resolve(SUMMARY, &link.target)).collect())
 }
 
-fn write_source(folder: &Path) -> Outcome {
+fn write_source(folder: &Path) -> TaskResult {
     let pages = pages()?;
     let mut files = BTreeSet::new();
     for page in &pages {
@@ -122,7 +122,7 @@ fn rewrite(page: &Path, text: &str, pages: &[PathBuf], files: &mut BTreeSet<Path
 fn replace_links(text: &str, mut change: impl FnMut(&str) -> Option<Option<String>>) -> String {
     let mut replaced = text.to_owned();
     // From the end on, so that places before stay what they are.
-    for Link { at, target } in links::links(text).into_iter().rev() {
+    for DocumentLink { at, target } in links::links(text).into_iter().rev() {
         match change(&target) {
             None => {}
             Some(Some(target_in_book)) => {
@@ -147,13 +147,13 @@ fn book_path(page: &Path) -> PathBuf {
     }
 }
 
-fn place(path: &Path, text: &str) -> Outcome {
+fn place(path: &Path, text: &str) -> TaskResult {
     shell::create_folder(path.parent().unwrap_or(path))?;
     shell::write(path, text)
 }
 
 /// Links of the pages as they were made, which lead nowhere.
-fn check_site(site: &Path) -> Outcome {
+fn check_site(site: &Path) -> TaskResult {
     let mut files = Vec::new();
     collect(site, &mut files)?;
     let pages = files.iter().filter(|file| file.extension().is_some_and(|end| end == "html"));
@@ -191,7 +191,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome {
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> TaskResult {
     let entries = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
     for entry in entries {
         let path = entry.map_err(|error| error.to_string())?.path();

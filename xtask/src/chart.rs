@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Rows of the tables, by the section's heading and the row's first cell. Their cells are
 /// microseconds of Bobbin, Valkey and Redis.
@@ -24,7 +24,7 @@ const DOCUMENT: &str = "docs/performance.md";
 const CHART: &str = "docs/pictures/performance.svg";
 
 /// Writes the chart anew.
-pub(crate) fn write() -> Outcome {
+pub(crate) fn write() -> TaskResult {
     shell::write(&repository().join(CHART), &chart()?)
 }
 

@@ -9,10 +9,10 @@ use bobbin_testkit::peers::{
 };
 
 use crate::python;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// redis-py, in a virtual environment of its own.
-pub(crate) fn install_python() -> Outcome {
+pub(crate) fn install_python() -> TaskResult {
     let wanted = shell::read(&repository().join("tests/clients/requirements.txt"))?;
     let folder = cache_folder().join("python");
     if !shell::works(python_program(), &["-c", "import redis"]) {
@@ -24,7 +24,7 @@ pub(crate) fn install_python() -> Outcome {
 }
 
 /// Jedis and what it needs, as jars in one folder.
-pub(crate) fn install_jedis() -> Outcome {
+pub(crate) fn install_jedis() -> TaskResult {
     let project = repository().join("tests/clients/jedis/pom.xml");
     let wanted = shell::read(&project)?;
     let folder = jedis_libraries();
@@ -58,7 +58,7 @@ pub(crate) fn install_jedis() -> Outcome {
 
 /// The program that uses go-redis, where there is a Go toolchain: its tests are passed over
 /// otherwise.
-pub(crate) fn build_go() -> Outcome {
+pub(crate) fn build_go() -> TaskResult {
     if !shell::works("go", &["version"]) {
         println!("no go: go-redis is not tested");
         return Ok(());

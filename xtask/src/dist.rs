@@ -9,10 +9,10 @@ use bobbin_testkit::peers::repository;
 use serde_json::{Value, json};
 
 use crate::emulated;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Makes everything in `target/dist`: for this machine, or for the targets that are named.
-pub(crate) fn run(targets: &[&str]) -> Outcome {
+pub(crate) fn run(targets: &[&str]) -> TaskResult {
     installed_or("deb", "cargo-deb")?;
     if !targets.is_empty() {
         installed_or("zigbuild", "cargo-zigbuild")?;
@@ -46,7 +46,7 @@ pub(crate) fn run(targets: &[&str]) -> Outcome {
     Ok(())
 }
 
-fn installed_or(subcommand: &str, package: &str) -> Outcome {
+fn installed_or(subcommand: &str, package: &str) -> TaskResult {
     if shell::works("cargo", &[subcommand, "--help"]) {
         return Ok(());
     }
@@ -65,7 +65,7 @@ impl<'a> Build<'a> {
         Self { target: Some(target), architecture: architecture(target) }
     }
 
-    fn compile(&self) -> Outcome {
+    fn compile(&self) -> TaskResult {
         let mut command = match self.target {
             None => cargo(&["build"]),
             Some(target) => cargo(&["zigbuild", "--target", &format!("{target}.{GLIBC}")]),
@@ -156,7 +156,7 @@ impl<'a> Build<'a> {
 
 /// The pages and scripts that the programs write about themselves, and the configuration with the
 /// folders of a system.
-fn make_parts(parts: &Path, build: &Build) -> Outcome {
+fn make_parts(parts: &Path, build: &Build) -> TaskResult {
     let of = |program: &str, words: &[&str]| shell::output(build.program(program)?.args(words));
     shell::create_folder(parts)?;
     let manual = shell::read(&repository().join("packaging/bobbin-server.1"))?;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::server::free_port;
 
 use crate::dist;
-use crate::shell::{self, Outcome, same, step};
+use crate::shell::{self, TaskResult, same, step};
 
 /// Unpacks the archive for the architecture, and tries its programs.
-pub(crate) fn check(architecture: &str, scratch: &Path) -> Outcome {
+pub(crate) fn check(architecture: &str, scratch: &Path) -> TaskResult {
     prepare(architecture)?;
     let archive = dist::archive(architecture);
     shell::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(scratch))?;
@@ -21,7 +21,7 @@ pub(crate) fn check(architecture: &str, scratch: &Path) -> Outcome {
 }
 
 /// Sees to it that programs for the architecture can be run.
-pub(crate) fn prepare(architecture: &str) -> Outcome {
+pub(crate) fn prepare(architecture: &str) -> TaskResult {
     if !shell::works(emulator(architecture), &["--version"]) {
         shell::install_packages(&["qemu-user"])?;
     }
@@ -56,7 +56,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    fn walk(&self) -> Outcome {
+    fn walk(&self) -> TaskResult {
         let architecture = self.architecture;
         make_certificate(&self.folder)?;
         let benchmark = format!("bobbin-benchmark {}\n", env!("CARGO_PKG_VERSION"));
@@ -92,11 +92,11 @@ impl Machine<'_> {
         Ok(server)
     }
 
-    fn says_all(&self, port: u16, lines: &[(&[&str], &str)]) -> Outcome {
+    fn says_all(&self, port: u16, lines: &[(&[&str], &str)]) -> TaskResult {
         lines.iter().try_for_each(|(words, wanted)| self.says(port, words, wanted))
     }
 
-    fn says(&self, port: u16, words: &[&str], wanted: &str) -> Outcome {
+    fn says(&self, port: u16, words: &[&str], wanted: &str) -> TaskResult {
         let mut client = self.command("bobbin-cli");
         let said = shell::output(client.args(["-p", &port.to_string()]).args(words))?;
         same(&said, wanted).map_err(|error| format!("{words:?}: {error}"))
@@ -113,7 +113,7 @@ impl Machine<'_> {
 struct Running(Child);
 
 impl Running {
-    fn stop(mut self) -> Outcome {
+    fn stop(mut self) -> TaskResult {
         shell::run(Command::new("kill").args(["-TERM", &self.0.id().to_string()]))?;
         let status = self.0.wait().map_err(|error| error.to_string())?;
         if status.success() { Ok(()) } else { Err(status.to_string()) }
@@ -127,7 +127,7 @@ impl Drop for Running {
     }
 }
 
-fn make_certificate(folder: &Path) -> Outcome {
+fn make_certificate(folder: &Path) -> TaskResult {
     let mut openssl = Command::new("openssl");
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=bobbin", "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"]);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// One program of tests.
 struct Program {
@@ -27,7 +27,7 @@ struct Program {
 
 /// Runs the tests of all programs whose names contain one of these; of all if there are none. They
 /// are `#[ignore]`d for a plain `cargo test`, as they need what `cargo xtask peers` installs.
-pub(crate) fn run(names: &[&str]) -> Outcome {
+pub(crate) fn run(names: &[&str]) -> TaskResult {
     let is_wanted = |program: &Program| {
         names.is_empty() || names.iter().any(|name| program.name.contains(name))
     };
@@ -46,7 +46,7 @@ pub(crate) fn run_all() -> Result<Vec<String>, String> {
     Ok(unsteady.into_iter().map(|program| program.name).collect())
 }
 
-fn no_failures(failed: &[Program]) -> Outcome {
+fn no_failures(failed: &[Program]) -> TaskResult {
     let names: Vec<_> = failed.iter().map(|program| program.name.as_str()).collect();
     if names.is_empty() { Ok(()) } else { Err(format!("failed: {}", names.join(", "))) }
 }

@@ -4,11 +4,11 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Runs each target for `seconds`, one after the other; without the tools it says what is missing
 /// and does nothing.
-pub(crate) fn smoke(seconds: &str) -> Outcome {
+pub(crate) fn smoke(seconds: &str) -> TaskResult {
     let seconds: u32 =
         seconds.parse().map_err(|_| format!("{seconds:?} is not a number of seconds"))?;
     if seconds == 0 {
@@ -43,7 +43,7 @@ pub(crate) fn smoke(seconds: &str) -> Outcome {
 const ASAN_OPTIONS: &str = "detect_stack_use_after_return=0";
 
 /// Compiles the targets, which are no part of the workspace, so that they do not fall behind it.
-pub(crate) fn check() -> Outcome {
+pub(crate) fn check() -> TaskResult {
     let mut check = Command::new(env!("CARGO"));
     check.args([
         "check",

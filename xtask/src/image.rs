@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome, same, step};
+use crate::shell::{self, TaskResult, same, step};
 
 /// Builds the image on the Debian in an archive, and tries it. It must run as root.
-pub(crate) fn check(debian: &Path, scratch: &Path) -> Outcome {
+pub(crate) fn check(debian: &Path, scratch: &Path) -> TaskResult {
     if !shell::works("podman", &["--version"]) || !shell::works("runc", &["--version"]) {
         shell::install_packages(&["podman", "runc", "conmon"])?;
     }
@@ -28,7 +28,7 @@ struct Podman {
 }
 
 impl Podman {
-    fn build(&self, debian: &Path, scratch: &Path) -> Outcome {
+    fn build(&self, debian: &Path, scratch: &Path) -> TaskResult {
         self.run(&["import", "--quiet", &debian.to_string_lossy(), BASE])?;
         let builder = scratch.join("Containerfile.builder");
         shell::write(&builder, BUILDER_FILE)?;
@@ -47,7 +47,7 @@ impl Podman {
         step("build the image", shell::run(build.current_dir(repository())))
     }
 
-    fn walk(&self, scratch: &Path) -> Outcome {
+    fn walk(&self, scratch: &Path) -> TaskResult {
         let said = self.run(&["image", "inspect", "--format", PROMISES, IMAGE])?;
         step("the image says what it is", same(&said, PROMISES_WANTED))?;
         step("a volume outlives its container", self.keeps())?;
@@ -57,7 +57,7 @@ impl Podman {
     }
 
     /// The data of one container is there in the next, which runs with few rights.
-    fn keeps(&self) -> Outcome {
+    fn keeps(&self) -> TaskResult {
         let volume = ["--volume", "bobbin-data:/data"];
         // As another user's snapshot would lie there.
         self.once(&[&volume[..], &[IMAGE, "sh", "-c", "touch other; chown 1234 other"]].concat())?;
@@ -85,7 +85,7 @@ impl Podman {
         second.stop()
     }
 
-    fn commands(&self, scratch: &Path) -> Outcome {
+    fn commands(&self, scratch: &Path) -> TaskResult {
         let version = format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"));
         same(&self.once(&[IMAGE, "bobbin-cli", "--version"])?, &version)?;
         same(&self.once(&[IMAGE, "sh", "-c", "id -un"])?, "root\n")?;
@@ -112,7 +112,7 @@ impl Podman {
         Ok(())
     }
 
-    fn health(&self) -> Outcome {
+    fn health(&self) -> TaskResult {
         let server = self.start(&[IMAGE, "--requirepass", "secret"])?;
         self.run(&["healthcheck", "run", &server.id])?;
         server.stop()?;
@@ -126,7 +126,7 @@ impl Podman {
     }
 
     /// With the rights and the configuration that `packaging/kubernetes` gives it.
-    fn restricted(&self, scratch: &Path) -> Outcome {
+    fn restricted(&self, scratch: &Path) -> TaskResult {
         let example = shell::read(&repository().join("packaging/kubernetes/bobbin.yaml"))?;
         let (_, block) = example.split_once("bobbin.conf: |\n").ok_or("it has no bobbin.conf")?;
         let lines = block.lines().map_while(|line| line.strip_prefix("    "));
@@ -179,7 +179,7 @@ impl Podman {
 
     /// Removes what it made, and lets go of its folder. `podman system reset` would also remove
     /// what others have on this machine.
-    fn clean(&self) -> Outcome {
+    fn clean(&self) -> TaskResult {
         self.run(&["rm", "--all", "--force", "--time", "0"])?;
         self.run(&["rmi", "--all", "--force"])?;
         let _ = shell::output(Command::new("umount").arg(self.storage.join("overlay")));
@@ -216,12 +216,12 @@ impl Container<'_> {
         self.podman.run(&[&["exec", &self.id], words].concat())
     }
 
-    fn says(&self, words: &[&str], wanted: &str) -> Outcome {
+    fn says(&self, words: &[&str], wanted: &str) -> TaskResult {
         same(&self.run(words)?, wanted)
     }
 
     /// SIGTERM ends it in good order, long before podman would kill it.
-    fn stop(self) -> Outcome {
+    fn stop(self) -> TaskResult {
         self.podman.run(&["stop", "--time", "30", &self.id])?;
         let status = ["inspect", "--format", "{{.State.ExitCode}}", &self.id];
         same(&self.podman.run(&status)?, "0\n")?;

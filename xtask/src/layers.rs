@@ -16,7 +16,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Item, ItemImpl, ItemUse, Macro, Meta, Type, UseTree};
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// The layers of the server, each of which uses only those before it.
 const LAYERS: [&[&str]; 11] = [
@@ -67,7 +67,7 @@ struct Graph {
 }
 
 /// Adds a fault for each arrow that must not be there.
-pub(crate) fn check(faults: &mut Vec<String>) -> Outcome {
+pub(crate) fn check(faults: &mut Vec<String>) -> TaskResult {
     for (name, graph) in graphs()? {
         if name == "server" {
             faults.extend(graph.against(&LAYERS));
@@ -82,7 +82,7 @@ pub(crate) fn check(faults: &mut Vec<String>) -> Outcome {
 }
 
 /// Prints the graphs as Mermaid draws them.
-pub(crate) fn show() -> Outcome {
+pub(crate) fn show() -> TaskResult {
     let engine = ("server/engine".to_owned(), engine()?);
     for (name, graph) in graphs()?.into_iter().chain([engine]) {
         println!("%% {name}\ngraph TD");
@@ -194,7 +194,7 @@ impl Graph {
     }
 
     /// Takes in the files of a folder, which is the module `path`.
-    fn read(&mut self, folder: &Path, shown: &str, path: &[String]) -> Outcome {
+    fn read(&mut self, folder: &Path, shown: &str, path: &[String]) -> TaskResult {
         for entry in list(folder)? {
             let file = folder.join(&entry);
             let shown = format!("{shown}/{entry}");
@@ -216,7 +216,7 @@ impl Graph {
     }
 
     /// Takes in what the root, which is this file, exports.
-    fn export(&mut self, shown: &str, text: &str) -> Outcome {
+    fn export(&mut self, shown: &str, text: &str) -> TaskResult {
         for item in parse(shown, text)?.items {
             let Item::Use(item) = item else { continue };
             let mut names = Vec::new();
@@ -228,7 +228,7 @@ impl Graph {
     }
 
     /// Takes in a file, which is the module `path`.
-    fn add(&mut self, shown: &str, path: &[String], text: &str) -> Outcome {
+    fn add(&mut self, shown: &str, path: &[String], text: &str) -> TaskResult {
         let file = parse(shown, text)?;
         let mut named = Named { path: path.to_vec(), ..Named::default() };
         named.visit_file(&file);

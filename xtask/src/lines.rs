@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 use bobbin_testkit::peers::{self, repository};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Counts for the loads that `arguments` name, as [`USAGE`] has them. Without a name: for those
 /// that have limits, and it is an error if one is exceeded.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (options, loads) = Options::parse(arguments)?;
     install()?;
     let (plugin, clock) = libraries()?;
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
 }
 
 /// Installs QEMU's user mode, if it is not there.
-pub(crate) fn install() -> Outcome {
+pub(crate) fn install() -> TaskResult {
     if shell::works("qemu-x86_64", &["--version"]) {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(crate) fn install() -> Outcome {
 }
 
 /// Compares the loads of [`LIMITS`] with what it allows, two at a time.
-fn check_limits(meter: &Meter) -> Outcome {
+fn check_limits(meter: &Meter) -> TaskResult {
     let text = shell::read(&repository().join(LIMITS))?;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let limits = lines.map(Limits::parse).collect::<Result<Vec<_>, _>>()?;
@@ -236,7 +236,7 @@ impl Meter {
         // All workers get clients, however few the cores.
         let own = ["--io-driver", "epoll", "--connections-per-io-thread", "0", "--io-threads"];
         let own = [&own[..], &[self.options.workers.as_str()]].concat();
-        let mut server = Server::start_by(begin, &[&own[..], load.options].concat())?;
+        let mut server = TestServer::start_by(begin, &[&own[..], load.options].concat())?;
         let replica = load.has_replica.then(|| Replica::attach(&server)).transpose()?;
         // First all keys once: what is counted is no growth, but for loads that only add.
         let keys = load.keys.parse().unwrap_or(0).clamp(KEYS_MIN, KEYS_MAX);
@@ -264,7 +264,13 @@ impl Meter {
         Count::parse(&report).ok_or_else(|| format!("not a report:\n{report}"))
     }
 
-    fn send(&self, server: &Server, load: &Load, commands: u64, options: &[&str]) -> Outcome {
+    fn send(
+        &self,
+        server: &TestServer,
+        load: &Load,
+        commands: u64,
+        options: &[&str],
+    ) -> TaskResult {
         let mut benchmark = Command::new(peers::bobbin().with_file_name("bobbin-benchmark"));
         benchmark
             .args(["-p", &server.address().port().to_string(), "-q", "-r", load.keys])
@@ -293,7 +299,7 @@ impl Meter {
     }
 
     /// Shows the source lines where most lines move, and which move the hottest lines.
-    fn show_places(&self, count: &Count, shown: usize) -> Outcome {
+    fn show_places(&self, count: &Count, shown: usize) -> TaskResult {
         if shown == 0 {
             return Ok(());
         }
@@ -331,7 +337,7 @@ struct Replica {
 }
 
 impl Replica {
-    fn attach(server: &Server) -> Result<Self, String> {
+    fn attach(server: &TestServer) -> Result<Self, String> {
         let connected = TcpStream::connect(server.address());
         let mut stream = connected.map_err(|error| format!("no replica: {error}"))?;
         let asked = stream.write_all(b"REPLCONF capa eof capa psync2\r\nPSYNC ? -1\r\n");
@@ -354,7 +360,7 @@ impl Replica {
     }
 
     /// The server has ended: what it was sent, `commands` of them, should have come.
-    fn check(self, commands: u64) -> Outcome {
+    fn check(self, commands: u64) -> TaskResult {
         let bytes = self.reader.join().map_err(|_| "the replica panicked")?;
         match bytes > commands * COMMAND_BYTES_MIN {
             true => Ok(()),

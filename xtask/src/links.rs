@@ -7,7 +7,7 @@ use bobbin_testkit::peers::repository;
 
 /// A link of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
+pub(crate) struct DocumentLink {
     /// Where its target stands in the text.
     pub at: usize,
     /// As it is written: `other.md#heading`.
@@ -19,7 +19,7 @@ pub(crate) fn check(documents: &HashMap<&str, String>, faults: &mut Vec<String>)
     let anchors: HashMap<&str, HashSet<String>> =
         documents.iter().map(|(file, text)| (*file, anchors(text))).collect();
     for (file, text) in documents {
-        for Link { at, target } in links(text) {
+        for DocumentLink { at, target } in links(text) {
             let line = text[..at].lines().count();
             let fault = |reason: &str| format!("{file}:{line}: {target}: {reason}");
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
@@ -89,7 +89,7 @@ pub(crate) fn resolve(file: &str, path: &str) -> Option<PathBuf> {
 }
 
 /// The links to places in the repository, images among them.
-pub(crate) fn links(text: &str) -> Vec<Link> {
+pub(crate) fn links(text: &str) -> Vec<DocumentLink> {
     let plain = without_code(text);
     let mut links = Vec::new();
     for (found, _) in plain.match_indices("](") {
@@ -97,7 +97,7 @@ pub(crate) fn links(text: &str) -> Vec<Link> {
         let Some(len) = plain[at..].find([')', ' ', '\n']) else { continue };
         let target = &text[at..at + len];
         if !target.contains(':') {
-            links.push(Link { at, target: target.to_owned() });
+            links.push(DocumentLink { at, target: target.to_owned() });
         }
     }
     links

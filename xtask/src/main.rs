@@ -16,6 +16,7 @@ mod image;
 mod layers;
 mod lines;
 mod links;
+mod names;
 mod npm;
 mod old_redis;
 mod options;
@@ -38,7 +39,7 @@ mod transcripts;
 
 use std::process::ExitCode;
 
-use shell::Outcome;
+use shell::TaskResult;
 use summary::Summary;
 
 fn main() -> ExitCode {
@@ -92,7 +93,7 @@ fn main() -> ExitCode {
 
 /// Everything that must pass before a change goes in. A step that fails does not keep the others
 /// from running: one run shows all that is wrong.
-fn test(options: &[&str]) -> Outcome {
+fn test(options: &[&str]) -> TaskResult {
     let with_peers = match options {
         [] => true,
         ["--without-peers"] => false,
@@ -149,7 +150,7 @@ fn test(options: &[&str]) -> Outcome {
     summary.finish()
 }
 
-fn install_all() -> Outcome {
+fn install_all() -> TaskResult {
     // One shows what is forced to disk, and delays that; a page has the other make certificates.
     for (program, version) in [("strace", "-V"), ("openssl", "version")] {
         if !shell::works(program, &[version]) {
@@ -165,7 +166,7 @@ fn install_all() -> Outcome {
 }
 
 /// The tests of metrics, with the programs of Debian that read them.
-fn monitoring() -> Outcome {
+fn monitoring() -> TaskResult {
     let program = "prometheus-redis-exporter";
     if !shell::works("prometheus", &["--version"]) || !shell::works(program, &["--version"]) {
         shell::install_packages(&["prometheus", program])?;
@@ -173,7 +174,7 @@ fn monitoring() -> Outcome {
     end_to_end::run(&["testkit/monitoring"])
 }
 
-fn cargo(arguments: &[&str]) -> Outcome {
+fn cargo(arguments: &[&str]) -> TaskResult {
     shell::run(&mut shell::cargo(arguments))
 }
 

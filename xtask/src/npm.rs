@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Installs what the folder's `package.json` asks for. There is no lock file: those name a
 /// registry's host.
-pub(crate) fn install(folder: &Path) -> Outcome {
+pub(crate) fn install(folder: &Path) -> TaskResult {
     if !shell::works("npm", &["--version"]) {
         shell::install_packages(&["nodejs", "npm"])?;
     }

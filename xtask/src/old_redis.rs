@@ -10,16 +10,16 @@ use std::process::Command;
 use bobbin_testkit::peers::{cache_folder, peer};
 
 use crate::python;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Makes sure that both are there, if this machine's archives have them.
-pub(crate) fn install() -> Outcome {
+pub(crate) fn install() -> TaskResult {
     install_from_debian()?;
     install_from_python()
 }
 
 /// Redis 6.2.14.
-fn install_from_python() -> Outcome {
+fn install_from_python() -> TaskResult {
     let link = peer("redis-server-6.2");
     if !shell::works(&link, &["--version"]) {
         let folder = cache_folder().join("peers/redis-6.2");
@@ -38,7 +38,7 @@ fn install_from_python() -> Outcome {
 }
 
 /// Redis 7.0.
-fn install_from_debian() -> Outcome {
+fn install_from_debian() -> TaskResult {
     let wrapper = peer(PROGRAM);
     if shell::works(&wrapper, &["--version"]) {
         println!("{}", wrapper.display());

@@ -5,14 +5,14 @@ use std::str::FromStr;
 
 use bobbin_testkit::peers;
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Gives `take` each name and its value. It says whether there is such an option.
 pub(crate) fn pairs<'a>(
     arguments: &[&'a str],
     usage: &str,
     mut take: impl FnMut(&str, &'a str) -> Result<bool, String>,
-) -> Outcome {
+) -> TaskResult {
     for pair in arguments.chunks(2) {
         match *pair {
             [name, value] if take(name, value)? => {}

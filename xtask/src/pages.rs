@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 use serde_json::{Value, json};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use crate::{book, npm};
 
 /// Checks the pages, and leaves pictures of them in `target/pages`.
-pub(crate) fn run() -> Outcome {
+pub(crate) fn run() -> TaskResult {
     let browser = install()?;
     book::run()?;
     shell::run(&mut shell::cargo(&["build", "-p", "bobbin-server", "-p", "bobbin-benchmark"]))?;
@@ -82,8 +82,8 @@ fn benchmark_page(folder: &Path) -> Result<PathBuf, String> {
 struct Busy {
     address: String,
     load: Child,
-    _servers: [Server; 2],
-    _client: Connection,
+    _servers: [TestServer; 2],
+    _client: TestConnection,
 }
 
 impl Busy {
@@ -97,7 +97,7 @@ impl Busy {
             "1gb",
         ])?;
         let server_port = server.address().port().to_string();
-        let replica = Server::bobbin(&["--replicaof", &format!("127.0.0.1 {server_port}")]);
+        let replica = TestServer::bobbin(&["--replicaof", &format!("127.0.0.1 {server_port}")]);
         let mut client = server.connect();
         for command in COMMANDS {
             client.say(command);
@@ -127,11 +127,11 @@ impl Drop for Busy {
 }
 
 /// A Bobbin with a dashboard, and the port of that.
-fn serve(arguments: &[&str]) -> Result<(Server, u16), String> {
+fn serve(arguments: &[&str]) -> Result<(TestServer, u16), String> {
     let port = free_port().map_err(|error| error.to_string())?;
     let (port_text, threads) = (port.to_string(), THREADS.to_string());
     let own = ["--metrics-port", &port_text, "--io-threads", &threads];
-    Ok((Server::bobbin(&[&own, arguments].concat()), port))
+    Ok((TestServer::bobbin(&[&own, arguments].concat()), port))
 }
 
 /// A program that was built beside the server.

@@ -10,11 +10,11 @@ use std::process::Command;
 
 use bobbin_testkit::peers::{cache_folder, peer};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Makes sure that every program in [`PROGRAMS`] and [`CHECKERS`] is there and runs; says where and
 /// which version.
-pub(crate) fn install() -> Outcome {
+pub(crate) fn install() -> TaskResult {
     if !all_work() {
         let tree = cache_folder().join("peers/sid");
         if !tree.join(MARKER).exists() {
@@ -45,7 +45,7 @@ fn works(program: &&str) -> bool {
 }
 
 /// Half a minute, once.
-fn build_tree(tree: &Path) -> Outcome {
+fn build_tree(tree: &Path) -> TaskResult {
     let missing: Vec<_> = [
         ("debootstrap", Path::new("/usr/sbin/debootstrap")),
         ("debian-archive-keyring", Path::new(KEYRING)),
@@ -93,7 +93,7 @@ fn mirror() -> Result<String, String> {
         .ok_or_else(|| "apt knows no Debian archive on this machine".to_owned())
 }
 
-fn write_wrappers(tree: &Path) -> Outcome {
+fn write_wrappers(tree: &Path) -> TaskResult {
     let folder = cache_folder().join("peers/bin");
     shell::create_folder(&folder)?;
     let loader = LOADERS

@@ -5,27 +5,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Received};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReceiveOutcome, TestConnection};
 
 /// When a GET was due, and how much later its answer was there.
 #[derive(Clone, Copy)]
 struct Sample {
-    asked: Asked,
+    asked: ProbeCommand,
     due: Instant,
     latency: Duration,
 }
 
 /// What a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ProbeCommand {
     Get,
     Set,
 }
 
 /// Of what keys.
 #[derive(Clone, Copy)]
-pub(crate) enum Keys {
+pub(crate) enum ProbeKeys {
     /// Only GETs, of [`KEY`].
     One,
     /// A GET and a SET in turn, each of any of this many keys that [`numbered_key`] names.
@@ -38,20 +38,20 @@ pub(crate) enum Keys {
 /// command counts from when it was due. Else it counts from when it was sent, so that how exactly
 /// the clients' clock wakes them has no part in it.
 pub(crate) struct Probe {
-    keys: Keys,
+    keys: ProbeKeys,
     stop: AtomicBool,
     samples: Mutex<Vec<Sample>>,
 }
 
 impl Probe {
-    pub fn new(keys: Keys) -> Self {
+    pub fn new(keys: ProbeKeys) -> Self {
         Self { keys, stop: AtomicBool::new(false), samples: Mutex::default() }
     }
 
     pub fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        connections: Vec<Connection>,
+        connections: Vec<TestConnection>,
     ) -> Vec<ScopedJoinHandle<'scope, ()>> {
         let interval = Duration::from_secs(1) * connections.len() as u32 / RATE;
         let start = Instant::now();
@@ -66,7 +66,7 @@ impl Probe {
     }
 
     /// All samples so far of what was due at some time between these, in ascending order.
-    pub fn between(&self, asked: Asked, windows: &[(Instant, Instant)]) -> Latencies {
+    pub fn between(&self, asked: ProbeCommand, windows: &[(Instant, Instant)]) -> Latencies {
         let samples = self.samples.lock().expect("no client panics with it");
         let within = |sample: &&Sample| {
             sample.asked == asked
@@ -83,8 +83,9 @@ impl Probe {
         Stopped(self)
     }
 
-    fn ask(&self, mut connection: Connection, mut due: Instant, interval: Duration) {
-        let (mut answered, mut asked, mut random) = (due, Asked::Get, Random::new(seed()));
+    fn ask(&self, mut connection: TestConnection, mut due: Instant, interval: Duration) {
+        let (mut answered, mut asked, mut random) =
+            (due, ProbeCommand::Get, TestRandom::new(seed()));
         while !self.stop.load(Ordering::Relaxed) {
             let now = Instant::now();
             if due > now {
@@ -92,26 +93,28 @@ impl Probe {
             }
             let from = if answered > due { due } else { Instant::now() };
             let (key, value) = match self.keys {
-                Keys::One => (KEY.to_owned(), VALUE),
-                Keys::Numbered(count) => (numbered_key(random.below(count)), NUMBERED_VALUE),
+                ProbeKeys::One => (KEY.to_owned(), VALUE),
+                ProbeKeys::Numbered(count) => (numbered_key(random.below(count)), NUMBERED_VALUE),
             };
             let sent = match asked {
-                Asked::Get => connection.send(&["GET", &key]),
-                Asked::Set => connection.send(&["SET", &key, value]),
+                ProbeCommand::Get => connection.send(&["GET", &key]),
+                ProbeCommand::Set => connection.send(&["SET", &key, value]),
             };
             sent.expect("a command is sent");
             // A server that does one command at a time may take minutes.
             match connection.receive_within(PATIENCE).expect("a command is answered") {
-                Received::Reply(reply) if asked == Asked::Get => assert_eq!(reply.text(), value),
-                Received::Reply(reply) => assert_eq!(reply.text(), "OK"),
+                ReceiveOutcome::Reply(reply) if asked == ProbeCommand::Get => {
+                    assert_eq!(reply.text(), value);
+                }
+                ReceiveOutcome::Reply(reply) => assert_eq!(reply.text(), "OK"),
                 nothing => panic!("instead of an answer: {nothing:?}"),
             }
             answered = Instant::now();
             let sample = Sample { asked, due: from, latency: answered - from };
-            if let (Keys::Numbered(_), Asked::Get) = (self.keys, asked) {
-                asked = Asked::Set;
+            if let (ProbeKeys::Numbered(_), ProbeCommand::Get) = (self.keys, asked) {
+                asked = ProbeCommand::Set;
             } else {
-                asked = Asked::Get;
+                asked = ProbeCommand::Get;
             }
             self.samples.lock().expect("no client panics with it").push(sample);
             due += interval;

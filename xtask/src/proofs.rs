@@ -5,18 +5,18 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome, cargo};
+use crate::shell::{self, TaskResult, cargo};
 
 /// The lock, the gate and the inbox under schedules that shuttle chooses. In a target folder of its
 /// own: the flag would throw away everything that was built without it.
-pub(crate) fn shuttle() -> Outcome {
+pub(crate) fn shuttle() -> TaskResult {
     let mut command = cargo(&["test", "--quiet", "--package", "bobbin-store", "--test", "shuttle"]);
     shell::run(command.env("CARGO_TARGET_DIR", target("shuttle")).env(FLAGS, "--cfg\x1fshuttle"))
 }
 
 /// The tests of what is unsafe, or read by what is, under Miri: undefined behaviour, data races,
 /// and what weak memory allows.
-pub(crate) fn miri() -> Outcome {
+pub(crate) fn miri() -> TaskResult {
     if !miri_is_installed() {
         return Err(NO_MIRI.to_owned());
     }
@@ -53,7 +53,7 @@ pub(crate) fn miri_is_installed() -> bool {
 
 /// Instructions per command of the path of a request; an error if one takes more than [`LIMITS`]
 /// allows.
-pub(crate) fn instructions() -> Outcome {
+pub(crate) fn instructions() -> TaskResult {
     if !shell::works("valgrind", &["--version"]) {
         shell::install_packages(&["valgrind"])?;
     }
@@ -83,7 +83,7 @@ pub(crate) fn instructions() -> Outcome {
 }
 
 /// Builds the program whose instructions are counted, as a release is built.
-pub(crate) fn build_instructions() -> Outcome {
+pub(crate) fn build_instructions() -> TaskResult {
     let build = ["build", "--quiet", "--release", "--package", "bobbin-server", EXAMPLE];
     shell::run(&mut cargo(&build))
 }

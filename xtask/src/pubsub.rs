@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 use rustix::event::epoll;
 
 use crate::options::{number, pairs};
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Measures publish and subscribe; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (mut binary, mut rounds, mut window) = (peers::bobbin(), 3, Duration::from_secs(2));
     pairs(arguments, USAGE, |name, value| {
         match name {
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
         let mut results = vec![Vec::new(); servers.len()];
         for _ in 0..rounds {
             for ((_, binary, options), results) in servers.iter().zip(&mut results) {
-                results.push(measure(&Server::start(binary, options)?, scenario, window)?);
+                results.push(measure(&TestServer::start(binary, options)?, scenario, window)?);
             }
         }
         let base = median(&results[0], |result| result.per_second);
@@ -79,7 +79,7 @@ struct Measured {
     cpu_us: f64,
 }
 
-fn measure(server: &Server, scenario: &Scenario, window: Duration) -> Result<Measured, String> {
+fn measure(server: &TestServer, scenario: &Scenario, window: Duration) -> Result<Measured, String> {
     let channel = |number: usize| format!("channel:{number:06}");
     let mut subscribers = Vec::new();
     for number in 0..scenario.channels {
@@ -140,7 +140,7 @@ fn measure(server: &Server, scenario: &Scenario, window: Duration) -> Result<Mea
 }
 
 /// How many got what was published.
-fn receive_count(publisher: &mut Connection) -> Result<u64, String> {
+fn receive_count(publisher: &mut TestConnection) -> Result<u64, String> {
     let reply = publisher.receive().map_err(|error| format!("PUBLISH: {error}"))?;
     let count = reply.as_integer().and_then(|count| u64::try_from(count).ok());
     count.ok_or_else(|| format!("PUBLISH: {}", reply.text()))
@@ -148,7 +148,7 @@ fn receive_count(publisher: &mut Connection) -> Result<u64, String> {
 
 /// Reads what arrives, and counts its bytes, until it is to stop.
 fn read_all(
-    subscribers: &mut [Connection],
+    subscribers: &mut [TestConnection],
     read_bytes: &AtomicU64,
     stop: &AtomicBool,
 ) -> Result<(), String> {
@@ -183,7 +183,7 @@ fn read_all(
 }
 
 /// Processor time of the server until now.
-fn cpu_us(server: &Server) -> Result<f64, String> {
+fn cpu_us(server: &TestServer) -> Result<f64, String> {
     let mut total_ns = 0.0;
     let folder = format!("/proc/{}/task", server.id());
     for task in std::fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?.flatten()

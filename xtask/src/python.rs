@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Makes sure that an environment has what a text of requirements asks for, as pip reads it.
-pub(crate) fn install(folder: &Path, wanted: &str) -> Outcome {
+pub(crate) fn install(folder: &Path, wanted: &str) -> TaskResult {
     let marker = folder.join("installed.txt");
     // The marker repeats what was asked for, so that a new version is installed anew.
     if std::fs::read_to_string(&marker).is_ok_and(|installed| installed == wanted) {
@@ -25,7 +25,7 @@ pub(crate) fn install(folder: &Path, wanted: &str) -> Outcome {
     shell::write(&marker, wanted)
 }
 
-fn create(folder: &Path) -> Outcome {
+fn create(folder: &Path) -> TaskResult {
     let create = || shell::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder));
     if let Some(parent) = folder.parent() {
         shell::create_folder(parent)?;

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
 
-use crate::shell::{self, Outcome, step};
+use crate::shell::{self, TaskResult, step};
 use crate::{dist, emulated, image};
 
 /// Makes what `dist` makes for these targets, or for this machine, and tries it. It must run as
 /// root.
-pub(crate) fn run(targets: &[&str]) -> Outcome {
+pub(crate) fn run(targets: &[&str]) -> TaskResult {
     dist::run(targets)?;
     let scratch = dist::folder().join("check");
     shell::create_folder(&scratch)?;
@@ -30,7 +30,7 @@ pub(crate) fn run(targets: &[&str]) -> Outcome {
 }
 
 /// The package for this machine, and the image.
-fn check_here(scratch: &Path) -> Outcome {
+fn check_here(scratch: &Path) -> TaskResult {
     let tree = scratch.join("debian");
     if !shell::works("debootstrap", &["--version"]) {
         shell::install_packages(&["debootstrap"])?;
@@ -53,7 +53,7 @@ fn check_here(scratch: &Path) -> Outcome {
 }
 
 /// Makes a package of an older version, which has another default in its configuration.
-fn make_older(package: &Path, older: &Path, scratch: &Path) -> Outcome {
+fn make_older(package: &Path, older: &Path, scratch: &Path) -> TaskResult {
     let tree = scratch.join("older");
     shell::run(Command::new("dpkg-deb").arg("--raw-extract").arg(package).arg(&tree))?;
     let control = tree.join("DEBIAN/control");
@@ -89,7 +89,7 @@ fn release() -> Result<(String, String), String> {
 struct Root<'a>(&'a Path);
 
 impl Root<'_> {
-    fn walk(&self) -> Outcome {
+    fn walk(&self) -> TaskResult {
         step("install an older version", self.run("dpkg -i /older.deb"))?;
         step("its user has the folders", self.says(OWNERS, OWNERS_WANTED))?;
         let version = format!("bobbin-cli {}\n", env!("CARGO_PKG_VERSION"));
@@ -127,12 +127,12 @@ impl Root<'_> {
         shell::output(&mut command)
     }
 
-    fn says(&self, line: &str, wanted: &str) -> Outcome {
+    fn says(&self, line: &str, wanted: &str) -> TaskResult {
         shell::same(&self.run(line)?, wanted).map_err(|error| format!("{line:?}: {error}"))
     }
 
     /// What systemd says of the service's rights, where this machine has it.
-    fn exposure(&self) -> Outcome {
+    fn exposure(&self) -> TaskResult {
         if !shell::works("systemd-analyze", &["--version"]) {
             return Ok(());
         }
@@ -144,7 +144,7 @@ impl Root<'_> {
 
     /// Serves as the package's user with the package's configuration.
     /// Each line is what the client is told, and what it must answer.
-    fn serve(&self, lines: &[(&str, &str)]) -> Outcome {
+    fn serve(&self, lines: &[(&str, &str)]) -> TaskResult {
         let port = free_port().map_err(|error| error.to_string())?;
         let mut command = Command::new("chroot");
         command.arg("--userspec=bobbin:bobbin").arg(self.0);

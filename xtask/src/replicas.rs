@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 
 use crate::cpu::cpu;
 use crate::options::{both_servers, number, pairs};
-use crate::probe::{Asked, Keys, Probe};
-use crate::shell::Outcome;
+use crate::probe::{Probe, ProbeCommand, ProbeKeys};
+use crate::shell::TaskResult;
 use crate::snapshot::fill;
 
 /// Measures replicas; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     if options.requests > 0 {
         println!("{STREAM_HEADER}");
@@ -81,24 +81,24 @@ fn servers(
     threads: &str,
     replicas: usize,
     arguments: &[&str],
-) -> Result<(Server, Vec<Server>), String> {
+) -> Result<(TestServer, Vec<TestServer>), String> {
     let own = ["--io-threads", threads, "--repl-diskless-sync-delay", "0"];
     let arguments = [&own[..], arguments].concat();
-    let primary = Server::start(binary, &arguments)?;
+    let primary = TestServer::start(binary, &arguments)?;
     let started: Result<Vec<_>, _> =
-        (0..replicas).map(|_| Server::start(binary, &arguments)).collect();
+        (0..replicas).map(|_| TestServer::start(binary, &arguments)).collect();
     Ok((primary, started?))
 }
 
-fn follow(primary: &Server, replicas: &[Server]) {
+fn follow(primary: &TestServer, replicas: &[TestServer]) {
     replicas.iter().for_each(|replica| replica.follow(primary.address().port()));
 }
 
-fn offset(server: &Server) -> u64 {
+fn offset(server: &TestServer) -> u64 {
     server.info("master_repl_offset").parse().unwrap_or(0)
 }
 
-fn are_linked(replicas: &[Server]) -> bool {
+fn are_linked(replicas: &[TestServer]) -> bool {
     replicas.iter().all(|replica| replica.info("master_link_status") == "up")
 }
 
@@ -138,7 +138,7 @@ fn stream(
     ))
 }
 
-fn load(primary: &Server, pipeline: &str, requests: usize) -> Outcome {
+fn load(primary: &TestServer, pipeline: &str, requests: usize) -> TaskResult {
     let status = Command::new(peers::peer("valkey-benchmark"))
         .args(["-p", &primary.address().port().to_string(), "-t", "set", "-r", "100000", "-q"])
         .args(["-P", pipeline, "-c", "50", "--threads", "2", "-n", &requests.to_string()])
@@ -167,7 +167,7 @@ fn copy(
     fill(&mut control, options.keys)?;
     std::thread::sleep(SETTLE);
     let resident = primary.resident_bytes();
-    let probe = Probe::new(Keys::Numbered(options.keys));
+    let probe = Probe::new(ProbeKeys::Numbered(options.keys));
     let clients = (0..CLIENTS).map(|_| primary.connect()).collect();
     let (took, idle, meanwhile) = std::thread::scope(|scope| {
         probe.start(scope, clients);
@@ -183,7 +183,7 @@ fn copy(
         }
         let to = Instant::now();
         std::thread::sleep(SETTLE);
-        let of = |span| probe.between(Asked::Get, &[span]).microseconds(999);
+        let of = |span| probe.between(ProbeCommand::Get, &[span]).microseconds(999);
         (to - from, of(idle), of((from, to)))
     });
     for replica in &replicas {

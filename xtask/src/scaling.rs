@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// A load of the model.
 struct Load {
@@ -48,7 +48,7 @@ const BEGIN: &str = "<!-- cargo xtask scaling -->";
 const END: &str = "<!-- end -->";
 
 /// Writes the table and the chart anew.
-pub(crate) fn write() -> Outcome {
+pub(crate) fn write() -> TaskResult {
     for (file, text) in files()? {
         shell::write(&repository().join(file), &text)?;
     }

@@ -7,10 +7,10 @@ use std::process::{Command, Stdio};
 use bobbin_testkit::peers::repository;
 
 /// Success, or what went wrong in words.
-pub(crate) type Outcome = Result<(), String>;
+pub(crate) type TaskResult = Result<(), String>;
 
 /// Runs a command to its end with our terminal; an exit code other than 0 is an error.
-pub(crate) fn run(command: &mut Command) -> Outcome {
+pub(crate) fn run(command: &mut Command) -> TaskResult {
     let status = command.status().map_err(|error| format!("{}: {error}", shown(command)))?;
     if status.success() { Ok(()) } else { Err(format!("{}: {status}", shown(command))) }
 }
@@ -29,7 +29,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 }
 
 /// Shows how a step of a check went.
-pub(crate) fn step<T>(what: &str, outcome: Result<T, String>) -> Outcome {
+pub(crate) fn step<T>(what: &str, outcome: Result<T, String>) -> TaskResult {
     match outcome {
         Ok(_) => {
             println!("ok      {what}");
@@ -40,7 +40,7 @@ pub(crate) fn step<T>(what: &str, outcome: Result<T, String>) -> Outcome {
 }
 
 /// An error that shows both unless they are equal.
-pub(crate) fn same(said: &str, wanted: &str) -> Outcome {
+pub(crate) fn same(said: &str, wanted: &str) -> TaskResult {
     if said == wanted { Ok(()) } else { Err(format!("{said:?} instead of {wanted:?}")) }
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn privileged(program: &str) -> Result<Command, String> {
 }
 
 /// Installs packages of the machine's own distribution.
-pub(crate) fn install_packages(packages: &[&str]) -> Outcome {
-    let install = || -> Outcome {
+pub(crate) fn install_packages(packages: &[&str]) -> TaskResult {
+    let install = || -> TaskResult {
         run(privileged("env")?
             .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q"])
             .arg("--no-install-recommends")
@@ -97,12 +97,12 @@ pub(crate) fn install_packages(packages: &[&str]) -> Outcome {
     })
 }
 
-pub(crate) fn create_folder(folder: &Path) -> Outcome {
+pub(crate) fn create_folder(folder: &Path) -> TaskResult {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
 /// Copies the files of a folder of the repository, which are texts, to another folder.
-pub(crate) fn copy_files(source: &str, folder: &Path) -> Outcome {
+pub(crate) fn copy_files(source: &str, folder: &Path) -> TaskResult {
     create_folder(folder)?;
     let source = repository().join(source);
     let unread = |error: std::io::Error| format!("{}: {error}", source.display());
@@ -113,7 +113,7 @@ pub(crate) fn copy_files(source: &str, folder: &Path) -> Outcome {
     Ok(())
 }
 
-pub(crate) fn write(path: &Path, text: &str) -> Outcome {
+pub(crate) fn write(path: &Path, text: &str) -> TaskResult {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
 use crate::options::{both_servers, number, pairs};
-use crate::probe::{Asked, Keys, Latencies, NUMBERED_VALUE, Probe, numbered_key};
-use crate::shell::Outcome;
+use crate::probe::{Latencies, NUMBERED_VALUE, Probe, ProbeCommand, ProbeKeys, numbered_key};
+use crate::shell::TaskResult;
 
 /// Measures snapshots; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     println!(
         "{} keys; {} commands a second, half of them SETs, and 2,000 of which the latency is taken (us)",
@@ -71,13 +71,13 @@ struct Measured {
 }
 
 fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, String> {
-    let server = Server::start(binary, &["--io-threads", threads])?;
+    let server = TestServer::start(binary, &["--io-threads", threads])?;
     let mut control = server.connect();
     let before = server.resident_bytes();
     fill(&mut control, options.keys)?;
     std::thread::sleep(SETTLE);
     let data_bytes = server.resident_bytes() - before;
-    let probe = Probe::new(Keys::Numbered(options.keys));
+    let probe = Probe::new(ProbeKeys::Numbered(options.keys));
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let load = Load { stop: AtomicBool::new(false), keys: options.keys, rate: options.rate };
     let connection = server.connect();
@@ -107,14 +107,18 @@ fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, 
         let to = Instant::now();
         std::thread::sleep(SETTLE);
         let of = |asked| [probe.between(asked, &[idle]), probe.between(asked, &[(from, to)])];
-        Ok(([of(Asked::Get), of(Asked::Set)], to - from, most.saturating_sub(resident)))
+        Ok((
+            [of(ProbeCommand::Get), of(ProbeCommand::Set)],
+            to - from,
+            most.saturating_sub(resident),
+        ))
     })?;
     let file = server.folder().join("dump.rdb");
     let file_bytes = std::fs::metadata(&file).map_err(|error| error.to_string())?.len();
     let folder = server.folder().to_string_lossy().into_owned();
     // Loads what was saved, beside the old one, which does nothing any more.
     let from = Instant::now();
-    let loaded = Server::start(binary, &["--io-threads", threads, "--dir", &folder])?;
+    let loaded = TestServer::start(binary, &["--io-threads", threads, "--dir", &folder])?;
     let mut control = loaded.connect();
     while control.say("DBSIZE").as_integer() != Some(options.keys as i64) {
         std::thread::sleep(POLL);
@@ -124,7 +128,7 @@ fn measure(binary: &Path, threads: &str, options: &Options) -> Result<Measured, 
 }
 
 /// Loads numbered keys.
-pub(crate) fn fill(control: &mut Connection, keys: usize) -> Outcome {
+pub(crate) fn fill(control: &mut TestConnection, keys: usize) -> TaskResult {
     let text = |error: std::io::Error| format!("loading keys: {error}");
     let mut at = 0;
     while at < keys {
@@ -152,8 +156,8 @@ struct Load {
 }
 
 impl Load {
-    fn run(&self, mut connection: Connection) {
-        let mut random = Random::new(seed());
+    fn run(&self, mut connection: TestConnection) {
+        let mut random = TestRandom::new(seed());
         let mut due = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.rate > 0 {
             let mut bytes = Vec::new();

@@ -9,10 +9,10 @@ use std::process::Command;
 use bobbin_testkit::peers::{cache_folder, repository};
 
 use crate::python;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Looks at every file of the checkout that git does not ignore; installs what it uses.
-pub(crate) fn check() -> Outcome {
+pub(crate) fn check() -> TaskResult {
     let folder = cache_folder().join("typos");
     python::install(&folder, TYPOS)?;
     shell::run(

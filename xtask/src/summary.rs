@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 #[derive(Default)]
 pub(crate) struct Summary {
@@ -12,7 +12,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> Outcome) {
+    pub(crate) fn step(&mut self, name: &str, work: impl FnOnce() -> TaskResult) {
         println!("\n=== {name}");
         let start = Instant::now();
         let outcome = work();
@@ -42,7 +42,7 @@ impl Summary {
         self.lines.push(line.to_owned());
     }
 
-    pub(crate) fn finish(self) -> Outcome {
+    pub(crate) fn finish(self) -> TaskResult {
         println!("\n=== summary");
         for line in &self.lines {
             println!("{line}");

@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::advisories;
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Checks the lock file and the manifests of all that it names. `advisories`: a checkout of
 /// RustSec's database.
-pub(crate) fn check(advisories: Option<&Path>) -> Outcome {
+pub(crate) fn check(advisories: Option<&Path>) -> TaskResult {
     let lock =
         std::fs::read_to_string("Cargo.lock").map_err(|error| format!("Cargo.lock: {error}"))?;
     let packages = packages(&lock);
@@ -104,7 +104,7 @@ fn manifests() -> Result<Vec<String>, String> {
         .collect()
 }
 
-fn check_licences(manifests: &[String], faults: &mut Vec<String>) -> Outcome {
+fn check_licences(manifests: &[String], faults: &mut Vec<String>) -> TaskResult {
     for manifest in manifests {
         let field = |name: &str| {
             let lines = manifest.lines().skip_while(|line| line.trim() != "[package]");

@@ -6,14 +6,16 @@ use std::process::Command;
 
 use bobbin_testkit::peers::repository;
 
-use crate::shell::{self, Outcome};
+use crate::names::TypeNames;
+use crate::shell::{self, TaskResult};
 use crate::{book, chart, layers, links, scaling};
 
 /// Looks at every file of the checkout that git does not ignore.
-pub(crate) fn check() -> Outcome {
+pub(crate) fn check() -> TaskResult {
     let mut faults = scaling::faults()?;
     faults.extend(chart::faults()?);
     let listed = listed()?;
+    let mut type_names = TypeNames::default();
     for file in listed.lines() {
         let path = repository().join(file);
         // A file that was deleted and not yet committed is still listed.
@@ -26,6 +28,7 @@ pub(crate) fn check() -> Outcome {
             check_length(file, &text, &mut faults);
             check_locks(file, &text, &mut faults);
             check_width(file, &text, &mut faults);
+            type_names.note(file, &text);
         }
         if file.starts_with("crates/") && PAGE_FILES.iter().any(|end| file.ends_with(end)) {
             check_length(file, &text, &mut faults);
@@ -41,19 +44,20 @@ pub(crate) fn check() -> Outcome {
             check_dependencies(Path::new(file), &text, &mut faults);
         }
     }
+    type_names.check(&mut faults);
     layers::check(&mut faults)?;
     document_faults(&listed, &mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
 /// Only the links between the documents, and whether the book has them all.
-pub(crate) fn check_documents() -> Outcome {
+pub(crate) fn check_documents() -> TaskResult {
     let mut faults = Vec::new();
     document_faults(&listed()?, &mut faults)?;
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-fn document_faults(listed: &str, faults: &mut Vec<String>) -> Outcome {
+fn document_faults(listed: &str, faults: &mut Vec<String>) -> TaskResult {
     let read = |file| Some((file, std::fs::read_to_string(repository().join(file)).ok()?));
     let documents: HashMap<&str, String> =
         listed.lines().filter(|file| file.ends_with(".md")).filter_map(read).collect();

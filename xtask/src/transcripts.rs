@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use bobbin_testkit::transcript::{Action, Mode, Oracle, Outcome as Played, Player, Transcript};
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::transcript::{
+    Oracle, Player, StepAction, Transcript, TranscriptMode, TranscriptOutcome as Played,
+};
+use bobbin_testkit::{TestServer, peers};
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 
 /// Replays on Bobbin, and with `with_peers` on the real servers too; any difference is an error,
 /// and `shown` of each file are printed.
-pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
+pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> TaskResult {
     let transcripts = load(files)?;
     let mut failed = 0;
     if with_peers {
@@ -25,7 +27,7 @@ pub(crate) fn check(files: &[&str], with_peers: bool, shown: usize) -> Outcome {
 }
 
 /// Writes the real servers' replies into the files.
-pub(crate) fn record(files: &[&str]) -> Outcome {
+pub(crate) fn record(files: &[&str]) -> TaskResult {
     let mut failed = 0;
     for oracle in [Oracle::Valkey, Oracle::Redis] {
         // Loaded anew: recording moves lines.
@@ -34,7 +36,7 @@ pub(crate) fn record(files: &[&str]) -> Outcome {
             continue;
         }
         for transcript in &transcripts {
-            let played = play(oracle, Mode::Record, transcript)?;
+            let played = play(oracle, TranscriptMode::Record, transcript)?;
             report("recording", transcript, &played, DIFFERENCES_SHOWN);
             failed += played.differences.len();
             shell::write(&transcript.path, &(played.lines.join("\n") + "\n"))?;
@@ -51,7 +53,7 @@ fn check_on(
 ) -> Result<usize, String> {
     let (mut steps, mut failed) = (0, 0);
     for transcript in transcripts.iter().filter(|transcript| asks(transcript, oracle)) {
-        let played = play(oracle, Mode::Check, transcript)?;
+        let played = play(oracle, TranscriptMode::Check, transcript)?;
         report(name, transcript, &played, shown);
         steps += played.steps;
         failed += played.differences.len();
@@ -60,11 +62,11 @@ fn check_on(
     Ok(failed)
 }
 
-fn play(oracle: Oracle, mode: Mode, transcript: &Transcript) -> Result<Played, String> {
+fn play(oracle: Oracle, mode: TranscriptMode, transcript: &Transcript) -> Result<Played, String> {
     let server = match oracle {
-        Oracle::Valkey => Server::valkey(SERVER_FLAGS),
-        Oracle::Redis => Server::redis(SERVER_FLAGS),
-        Oracle::Bobbin => Server::bobbin(SERVER_FLAGS),
+        Oracle::Valkey => TestServer::valkey(SERVER_FLAGS),
+        Oracle::Redis => TestServer::redis(SERVER_FLAGS),
+        Oracle::Bobbin => TestServer::bobbin(SERVER_FLAGS),
     };
     Ok(Player::new(server.address(), oracle, mode)?.play(transcript))
 }
@@ -85,14 +87,14 @@ fn report(name: &str, transcript: &Transcript, played: &Played, shown: usize) {
 
 /// Every command that Bobbin lists occurs in a transcript.
 fn check_coverage(transcripts: &[Transcript]) -> Result<usize, String> {
-    let server = Server::bobbin(SERVER_FLAGS);
+    let server = TestServer::bobbin(SERVER_FLAGS);
     let listed = server.connect().say("COMMAND LIST");
     let shown: BTreeSet<String> = transcripts
         .iter()
         .flat_map(|transcript| &transcript.sections)
         .flat_map(|section| &section.steps)
         .flat_map(|step| match &step.action {
-            Action::Send(bytes) => names(bytes),
+            StepAction::Send(bytes) => names(bytes),
             _ => Vec::new(),
         })
         .collect();

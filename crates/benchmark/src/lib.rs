@@ -18,29 +18,29 @@ pub mod workload;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use drive::Failure;
-use options::{Common, Grammar, Stop};
+use drive::DriveFailure;
+use options::{Common, Grammar, NoSettings};
 
 /// What the program does when called by the name `program` with these arguments.
 pub fn main(program: &str, arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments = arguments.map(OsString::into_string).collect::<Result<Vec<_>, _>>();
     let done = match arguments {
         Ok(arguments) => dispatch(program, &arguments),
-        Err(argument) => Err(Failure(format!(
+        Err(argument) => Err(DriveFailure(format!(
             "The argument '{}' is not UTF-8; -x reads bytes of any kind from the standard input",
             argument.display()
         ))),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(error)) => {
+        Err(DriveFailure(error)) => {
             complain!("{}", error.trim_end());
             ExitCode::FAILURE
         }
     }
 }
 
-fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
+fn dispatch(program: &str, arguments: &[String]) -> Result<(), DriveFailure> {
     let name = program.rsplit('/').next().unwrap_or_default();
     let first = arguments.first().map(String::as_str);
     if name.contains("memtier") || first == Some("--memtier") {
@@ -67,19 +67,19 @@ fn dispatch(program: &str, arguments: &[String]) -> Result<(), Failure> {
 fn with_settings<S: AsMut<Common> + Default>(
     grammar: &Grammar<S>,
     arguments: &[String],
-    run: fn(&S, &[String]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    run: fn(&S, &[String]) -> Result<(), DriveFailure>,
+) -> Result<(), DriveFailure> {
     let mut settings = S::default();
     match grammar.parse(arguments, &mut settings) {
         Ok(rest) => run(&settings, &rest),
-        Err(Stop::Help) => {
+        Err(NoSettings::Help) => {
             say!("{}", grammar.help());
             Ok(())
         }
-        Err(Stop::Version) => {
+        Err(NoSettings::Version) => {
             say_line!("bobbin-benchmark {}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        Err(Stop::Error(error)) => Err(Failure(error)),
+        Err(NoSettings::Error(error)) => Err(DriveFailure(error)),
     }
 }

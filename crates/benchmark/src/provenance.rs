@@ -3,7 +3,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use bobbin_client::{Client, Value as Reply};
+use bobbin_client::{RespClient, Value as Reply};
 use serde_json::{Value, json};
 
 use crate::server;
@@ -96,7 +96,7 @@ pub fn command_line(words: impl Iterator<Item = String>) -> String {
 }
 
 /// The name and version that a server tells, `Valkey 9.1.2` say.
-pub fn version(client: &mut Client) -> Option<String> {
+pub fn version(client: &mut RespClient) -> Option<String> {
     let reply = server::call(client, &["INFO", "server"]).ok()?;
     let (Reply::Bulk(text) | Reply::Verbatim { text, .. }) = reply else { return None };
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -1,9 +1,9 @@
 //! The measured server, as it is asked about outside of the measurement: its settings, its nodes.
 
-use bobbin_client::{Address, Client, SLOTS, Value, error_text, key_slot};
+use bobbin_client::{RespClient, SLOTS, ServerAddress, Value, error_text, key_slot};
 
 use crate::{
-    engine::{Endpoint, Greeting, Node, Topology},
+    engine::{Endpoint, Greeting, ServerNode, Topology},
     options::{Common, redis::ReadFrom},
     workload::TAG_LEN,
 };
@@ -21,8 +21,8 @@ pub fn greeting(common: &Common, tracking: bool) -> Greeting {
 }
 
 /// A connection of our own that has said the same.
-pub fn connect(common: &Common) -> Result<Client, String> {
-    let opened = Client::connect_to(&common.address(), &common.transport);
+pub fn connect(common: &Common) -> Result<RespClient, String> {
+    let opened = RespClient::connect_to(&common.address(), &common.transport);
     let mut client = opened.map_err(|error| {
         format!("Could not connect to server at {}: {}", place(common), error_text(&error))
     })?;
@@ -33,7 +33,7 @@ pub fn connect(common: &Common) -> Result<Client, String> {
 }
 
 /// Such a connection to each node that takes writes.
-pub fn connect_to_primaries(common: &Common) -> Result<Vec<Client>, String> {
+pub fn connect_to_primaries(common: &Common) -> Result<Vec<RespClient>, String> {
     if !common.cluster {
         return Ok(vec![connect(common)?]);
     }
@@ -42,7 +42,7 @@ pub fn connect_to_primaries(common: &Common) -> Result<Vec<Client>, String> {
 }
 
 /// Sends a command; an error reply is an error here.
-pub fn call(client: &mut Client, command: &[impl AsRef<[u8]>]) -> Result<Value, String> {
+pub fn call(client: &mut RespClient, command: &[impl AsRef<[u8]>]) -> Result<Value, String> {
     let reply = client.command(command).map_err(|error| format!("Error: {error}"))?;
     match reply.as_error() {
         Some(text) => Err(format!("Error from server: {}", String::from_utf8_lossy(text))),
@@ -51,7 +51,7 @@ pub fn call(client: &mut Client, command: &[impl AsRef<[u8]>]) -> Result<Value, 
 }
 
 /// The value of an option of the server, if it tells.
-pub fn option(client: &mut Client, name: &str) -> Option<String> {
+pub fn option(client: &mut RespClient, name: &str) -> Option<String> {
     let reply = call(client, &["CONFIG", "GET", name]).ok()?;
     let value = match &reply {
         Value::Map(pairs) => &pairs.first()?.1,
@@ -63,13 +63,13 @@ pub fn option(client: &mut Client, name: &str) -> Option<String> {
 type Place = (String, u16, Vec<[u8; TAG_LEN]>);
 
 /// The server alone, or the nodes of the cluster that it belongs to.
-pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<Node>, String> {
+pub fn nodes(common: &Common, read_from: ReadFrom) -> Result<Vec<ServerNode>, String> {
     if !common.cluster {
         return Ok(vec![node(&common.address(), common, &[])?]);
     }
     places(common, read_from)?
         .into_iter()
-        .map(|(host, port, tags)| node(&Address::Tcp { host, port }, common, &tags))
+        .map(|(host, port, tags)| node(&ServerAddress::Tcp { host, port }, common, &tags))
         .collect()
 }
 
@@ -130,10 +130,14 @@ fn hello(common: &Common) -> Vec<Vec<Vec<u8>>> {
     commands
 }
 
-fn node(address: &Address, common: &Common, tags: &[[u8; TAG_LEN]]) -> Result<Node, String> {
+fn node(
+    address: &ServerAddress,
+    common: &Common,
+    tags: &[[u8; TAG_LEN]],
+) -> Result<ServerNode, String> {
     let endpoint = Endpoint::new(address, &common.transport)
         .map_err(|error| format!("Could not connect to server at {address}: {error}"))?;
-    Ok(Node { endpoint, tags: tags.into() })
+    Ok(ServerNode { endpoint, tags: tags.into() })
 }
 
 /// Where the server is, for people.

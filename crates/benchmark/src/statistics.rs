@@ -7,12 +7,12 @@
 
 /// A range that holds the value with 95% confidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     pub low: f64,
     pub high: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     fn around(middle: f64, half: f64) -> Self {
         Self { low: middle - half, high: middle + half }
     }
@@ -40,15 +40,15 @@ pub fn geometric_mean(samples: &[f64]) -> Option<f64> {
 }
 
 /// The interval of the mean, by Student's distribution; `None` of fewer than two samples.
-pub fn interval(samples: &[f64]) -> Option<Interval> {
+pub fn interval(samples: &[f64]) -> Option<ConfidenceInterval> {
     let count = samples.len() as f64;
     let error = (variance(samples)? / count).sqrt();
-    Some(Interval::around(mean(samples), student(count - 1.0) * error))
+    Some(ConfidenceInterval::around(mean(samples), student(count - 1.0) * error))
 }
 
 /// The interval of the ratio of two geometric means, by Welch's test on the logarithms: the
 /// samples may differ in number and in how far they scatter.
-pub fn ratio(before: &[f64], after: &[f64]) -> Option<Interval> {
+pub fn ratio(before: &[f64], after: &[f64]) -> Option<ConfidenceInterval> {
     let (before, after) = (logarithms(before)?, logarithms(after)?);
     let (count_before, count_after) = (before.len() as f64, after.len() as f64);
     let error_before = variance(&before)? / count_before;
@@ -61,7 +61,10 @@ pub fn ratio(before: &[f64], after: &[f64]) -> Option<Interval> {
     } else {
         count_before + count_after - 2.0
     };
-    Some(Interval::around(mean(&after) - mean(&before), student(freedom) * error.sqrt()).exp())
+    Some(
+        ConfidenceInterval::around(mean(&after) - mean(&before), student(freedom) * error.sqrt())
+            .exp(),
+    )
 }
 
 /// How many rounds of each side [`ratio`] would need until its interval reaches no further than

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_testkit::server::{cluster::Cluster, tls::TlsServer};
-use bobbin_testkit::{Server, shell};
+use bobbin_testkit::server::{cluster::TestCluster, tls::TlsServer};
+use bobbin_testkit::{TestServer, shell};
 use rustix::{
     fs::{Mode, OFlags, open},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
@@ -22,7 +22,7 @@ use common::{bench, failure, integer, memtier, program, run_with};
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn loads_over_tls() {
-    for start in [Server::valkey, Server::redis] {
+    for start in [TestServer::valkey, TestServer::redis] {
         let TlsServer { server, port, certificates } =
             &TlsServer::start(start, "server", &["--tls-auth-clients", "optional"]);
         let authority = certificates.path("ca.crt");
@@ -61,7 +61,7 @@ fn loads_over_tls() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_cluster_whose_slots_move() {
-    let cluster = Cluster::valkey(3);
+    let cluster = TestCluster::valkey(3);
     let first = &cluster.nodes[0];
     let text = bench(first, "--cluster -t set,get,mset -n 600 -r 100 -P 3");
     assert!(text.contains("  cluster mode: yes (3 primaries)"), "{text}");
@@ -105,7 +105,7 @@ fn a_cluster_whose_slots_move() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_live_line_on_a_terminal() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&controller).unwrap();
     unlockpt(&controller).unwrap();
@@ -189,7 +189,7 @@ fn completions_and_man_page() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_lost_server_is_one_line() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let running = program(&["-q", "-t", "get", "--duration", "60"], &server)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -10,15 +10,17 @@ use std::{
 
 use bobbin_benchmark::{
     engine::{
-        Arrivals, Endpoint, EngineError, Greeting, Job, Limit, Node, Outcome, Pace, Progress,
-        Second, run,
+        Arrivals, Endpoint, EngineError, Greeting, Limit, LoadOutcome, LoadProgress, LoadRun, Pace,
+        Second, ServerNode, run,
     },
-    workload::{Order, Template, Workload},
+    workload::{Template, TemplateOrder, Workload},
 };
 
 /// A server that reads lines; `answer` gets a connection's number, the number of the line over all
 /// connections, and says what to reply. An empty reply closes the connection.
-fn serve(answer: impl Fn(u64, u64) -> Vec<u8> + Send + Sync + 'static) -> (Node, Arc<AtomicU64>) {
+fn serve(
+    answer: impl Fn(u64, u64) -> Vec<u8> + Send + Sync + 'static,
+) -> (ServerNode, Arc<AtomicU64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = Endpoint::tcp("127.0.0.1", listener.local_addr().unwrap().port()).unwrap();
     let connections = Arc::new(AtomicU64::new(0));
@@ -33,7 +35,7 @@ fn serve(answer: impl Fn(u64, u64) -> Vec<u8> + Send + Sync + 'static) -> (Node,
             std::thread::spawn(move || converse(stream, |line| answer(number, line), &lines));
         }
     });
-    (Node { endpoint, tags: [].into() }, connections)
+    (ServerNode { endpoint, tags: [].into() }, connections)
 }
 
 fn converse(mut stream: TcpStream, answer: impl Fn(u64) -> Vec<u8>, lines: &AtomicU64) {
@@ -57,8 +59,8 @@ fn ping() -> Workload {
     Workload::single("PING", Template::raw(0, b"PING\r\n"), Vec::new())
 }
 
-fn job<'a>(workload: &'a Workload, nodes: &'a [Node], greeting: &'a Greeting) -> Job<'a> {
-    Job {
+fn job<'a>(workload: &'a Workload, nodes: &'a [ServerNode], greeting: &'a Greeting) -> LoadRun<'a> {
+    LoadRun {
         workload,
         nodes,
         topology: None,
@@ -78,7 +80,10 @@ fn job<'a>(workload: &'a Workload, nodes: &'a [Node], greeting: &'a Greeting) ->
 }
 
 /// Runs what `change` makes of the usual job.
-fn outcome(node: Node, change: impl for<'a> FnOnce(&mut Job<'a>)) -> Result<Outcome, EngineError> {
+fn outcome(
+    node: ServerNode,
+    change: impl for<'a> FnOnce(&mut LoadRun<'a>),
+) -> Result<LoadOutcome, EngineError> {
     let (workload, nodes, greeting) = (ping(), [node], Greeting::default());
     let mut job = job(&workload, &nodes, &greeting);
     change(&mut job);
@@ -155,7 +160,7 @@ fn what_goes_wrong_is_said() {
     assert!(matches!(unasked, EngineError::Protocol(_)), "{unasked:?}");
     let port = bobbin_testkit::server::free_port().unwrap();
     let endpoint = Endpoint::tcp("127.0.0.1", port).unwrap();
-    let refused = outcome(Node { endpoint, tags: [].into() }, |_| {}).unwrap_err();
+    let refused = outcome(ServerNode { endpoint, tags: [].into() }, |_| {}).unwrap_err();
     assert_eq!(
         refused.to_string(),
         format!("Could not connect to server at 127.0.0.1:{port}: Connection refused")
@@ -195,7 +200,7 @@ fn the_open_loop_sees_a_stall() {
         .0
     };
     // More than half of the stall.
-    let slow = |outcome: &Outcome| outcome.latencies().count_between(50_000_000, u64::MAX);
+    let slow = |outcome: &LoadOutcome| outcome.latencies().count_between(50_000_000, u64::MAX);
     let closed = outcome(stalling(), |job| {
         job.pipeline = 1;
         job.limit = Limit::Total(2000);
@@ -263,7 +268,7 @@ fn progress_is_told() {
     let mut job = job(&workload, &nodes, &greeting);
     job.limit = Limit::Time(Duration::from_millis(1600));
     job.series = true;
-    let mut reports: Vec<Progress> = Vec::new();
+    let mut reports: Vec<LoadProgress> = Vec::new();
     let outcome = run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
     assert!(!reports.is_empty());
     assert!(reports.windows(2).all(|pair| pair[0].requests <= pair[1].requests));
@@ -291,12 +296,13 @@ fn progress_of_requests_with_several_replies() {
     let mut job = job(&workload, &nodes, &greeting);
     (job.connections, job.threads, job.pipeline) = (1, 1, 1);
     job.limit = Limit::Total(200);
-    let mut reports: Vec<Progress> = Vec::new();
+    let mut reports: Vec<LoadProgress> = Vec::new();
     run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
-    let is_right = |report: &Progress| (report.done - report.requests as f64 / 800.0).abs() < 0.01;
+    let is_right =
+        |report: &LoadProgress| (report.done - report.requests as f64 / 800.0).abs() < 0.01;
     assert!(!reports.is_empty() && reports.iter().all(is_right), "{reports:?}");
     workload.templates.push(template(1));
-    workload.order = Order::Weighted(vec![(0, 1), (1, 2)]);
+    workload.order = TemplateOrder::Weighted(vec![(0, 1), (1, 2)]);
     assert_eq!(workload.replies_per_request(), 2.0);
 }
 

@@ -6,14 +6,14 @@ mod common;
 use std::process::Command;
 
 use bobbin_client::Value;
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 
 use common::{ask, bench, client, failure, integer, memtier, run_with, scratch, text_of};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn all_tests_in_all_reports() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let csv = bench(&server, "--csv -n 200 -c 5");
     let mut lines = csv.lines();
     assert_eq!(
@@ -66,7 +66,7 @@ fn all_tests_in_all_reports() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn functions() {
-    for server in [Server::valkey(&[]), Server::bobbin(&[])] {
+    for server in [TestServer::valkey(&[]), TestServer::bobbin(&[])] {
         ask(&server, "CONFIG SET commandlog-execution-slower-than 0");
         bench(&server, "-q -t function_load -n 20 --num-functions 3");
         let call = |name: &str| ask(&server, &format!("FCALL {name} 1 key"));
@@ -82,7 +82,7 @@ fn functions() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn keys_and_values() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     bench(&server, "-q -t set -n 500 -r 500 --sequential -P 7 --threads 2 -d 64");
     assert_eq!(integer(&server, "DBSIZE"), 500);
     assert_eq!(integer(&server, "STRLEN key:000000000499"), 64);
@@ -118,7 +118,7 @@ fn ways_to_connect() {
     let folder = std::env::temp_dir().join(format!("bobbin-bench-test-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let socket = folder.join("socket");
-    let server = Server::valkey(&["--unixsocket", socket.to_str().unwrap()]);
+    let server = TestServer::valkey(&["--unixsocket", socket.to_str().unwrap()]);
     bench(&server, &format!("-q -t ping -n 100 -s {}", socket.display()));
     bench(&server, "-q -t ping -n 100 -h localhost -3 --enable-tracking");
     bench(&server, "-q -t get -n 100 -k 0 -c 3 -P 2");
@@ -141,7 +141,7 @@ fn ways_to_connect() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn times_rates_and_files() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let (json, prefix) = (scratch(&server, "a.json"), scratch(&server, "hdr-"));
     let json_b = scratch(&server, "b.json");
     bench(&server, "-q -t get --duration 0.2 --warmup 0.1");
@@ -180,7 +180,7 @@ fn times_rates_and_files() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_options_of_memtier() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let json = scratch(&server, "memtier.json");
     let text = memtier(
         &server,
@@ -242,7 +242,7 @@ fn the_options_of_memtier() {
 }
 
 /// What MONITOR once said is sent again.
-fn monitored(server: &Server) {
+fn monitored(server: &TestServer) {
     let file = scratch(server, "monitor");
     let lines = "OK\n1.5 [0 127.0.0.1:1] \"INCR\" \"m\"\n1.6 [0 lua] \"APPEND\" \"t\" \"a \\\"\\x41\"\n\
                  1.7 [0 127.0.0.1:1] \"INCRBY\" \"m\" \"10\"\n";
@@ -280,7 +280,7 @@ fn monitored(server: &Server) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn expiry_and_limits() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let text = text_of("expire", run_with(&["expire"], &server, "-n 2000 --csv"));
     assert_eq!(text.lines().count(), 9, "{text}");
     assert_eq!(integer(&server, "DBSIZE"), 0);
@@ -313,7 +313,7 @@ fn expiry_and_limits() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn standard_input_and_endless_runs() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let set = common::program(&["-q", "-x", "-n", "5", "SET", "key"], &server);
     text_of("-x", common::finish(set, b"a b\n"));
     assert_eq!(ask(&server, "GET key"), Value::Bulk(b"a b\n".to_vec()));
@@ -345,7 +345,7 @@ fn standard_input_and_endless_runs() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn faults_are_one_line() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     for (line, error) in [
         ("--bogus", "Unknown option '--bogus'; --help lists the options"),
         ("-t nosuch", "There is no test 'nosuch'; '-t list' shows them"),
@@ -369,7 +369,7 @@ fn faults_are_one_line() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_sweep_writes_its_three_files() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let output = scratch(&server, "sweep");
     let valkey = bobbin_testkit::peers::peer("valkey-server");
     let port = bobbin_testkit::server::free_port().unwrap();
@@ -427,9 +427,9 @@ const ATTEMPTS: u32 = 5;
 fn random_commands() {
     // Redis 8.0.6 dies of some of what several blocked clients do to each other.
     for (server, modes, connections, attempts) in [
-        (Server::bobbin(&[]), "malformed-commands", 3, 1),
-        (Server::valkey(&[]), "malformed-commands,config-commands", 1, ATTEMPTS),
-        (Server::redis(&[]), "malformed-commands", 1, ATTEMPTS),
+        (TestServer::bobbin(&[]), "malformed-commands", 3, 1),
+        (TestServer::valkey(&[]), "malformed-commands,config-commands", 1, ATTEMPTS),
+        (TestServer::redis(&[]), "malformed-commands", 1, ATTEMPTS),
     ] {
         let right = bench(&server, &format!("--fuzz -n 3000 -c {connections} --seed 7"));
         assert!(right.contains(&format!("\n{connections} succeeded, 0 failed.\n")), "{right}");
@@ -452,7 +452,7 @@ fn random_commands() {
         let silent = bench(&server, "--fuzz -n 100 -c 1 --seed 7 --fuzz-loglevel none");
         assert_eq!(silent.lines().count(), 1, "{silent}");
     }
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     assert_eq!(failure(&server, "--fuzz GET a"), "--fuzz makes its own commands");
     assert_eq!(
         failure(&server, "--fuzz --fuzz-mode x"),

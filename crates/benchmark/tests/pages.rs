@@ -2,15 +2,15 @@
 //! blocks of `console`. Blocks of `text` need other programs, a cluster, a server that stands
 //! still, or minutes.
 
-use bobbin_testkit::Server;
-use bobbin_testkit::pages::{Shell, blocks};
+use bobbin_testkit::TestServer;
+use bobbin_testkit::pages::{PageShell, blocks};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_shows() {
     const PAGE: &str = "docs/benchmark.md";
-    let server = Server::bobbin(&["--save", ""]);
-    let mut shell = Shell::new();
+    let server = TestServer::bobbin(&["--save", ""]);
+    let mut shell = PageShell::new();
     let (program, port) = (env!("CARGO_BIN_EXE_bobbin-benchmark"), server.address().port());
     shell.program("bobbin-benchmark", &format!("exec '{program}' \"$@\" -p {port}"));
     shell.mean("127.0.0.1:6379", &format!("127.0.0.1:{port}"));

@@ -12,7 +12,7 @@ use rustix::{
 
 /// A key, as far as keys mean something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
+pub enum KeyPress {
     Char(char),
     /// One of no character.
     Byte(u8),
@@ -47,7 +47,7 @@ impl<F: AsFd> Keyboard<F> {
 
     /// The keys that are pressed within a moment. `None` when there are no more, as the terminal
     /// has gone.
-    pub fn keys(&mut self, moment: Duration) -> io::Result<Option<Vec<Key>>> {
+    pub fn keys(&mut self, moment: Duration) -> io::Result<Option<Vec<KeyPress>>> {
         let moment = Timespec::try_from(moment).map_err(io::Error::other)?;
         let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
         match poll(&mut ready, Some(&moment)) {
@@ -73,7 +73,7 @@ impl<F: AsFd> Keyboard<F> {
 impl<F: AsFd> Keyboard<F> {
     /// The next key, and no byte of those behind it: other code reads them. `None` when the
     /// terminal has gone.
-    pub fn key(&mut self) -> io::Result<Option<Key>> {
+    pub fn key(&mut self) -> io::Result<Option<KeyPress>> {
         loop {
             let moment = if self.started.is_empty() { None } else { Some(&ESCAPE_MOMENT) };
             let mut ready = [PollFd::new(&self.terminal, PollFlags::IN)];
@@ -138,7 +138,7 @@ pub fn make_raw(modes: &mut Termios) {
 }
 
 /// Takes all whole keys, and, if no more bytes will come, what is no whole one.
-fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<Key> {
+fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<KeyPress> {
     let mut keys = Vec::new();
     let mut taken = 0;
     while let Some((key, len)) = first_key(&bytes[taken..]) {
@@ -148,7 +148,7 @@ fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<Key> {
     bytes.drain(..taken);
     if is_all || bytes.len() > SEQUENCE_LEN_MAX {
         if bytes.first() == Some(&ESCAPE) {
-            keys.push(Key::Escape);
+            keys.push(KeyPress::Escape);
         }
         bytes.clear();
     }
@@ -157,15 +157,15 @@ fn take_keys(bytes: &mut Vec<u8>, is_all: bool) -> Vec<Key> {
 
 /// The key that the bytes begin with, if it means something, and its length. `None` when it has not
 /// come as a whole.
-fn first_key(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn first_key(bytes: &[u8]) -> Option<(Option<KeyPress>, usize)> {
     let (first, rest) = bytes.split_first()?;
     let key = match first {
         &ESCAPE => return sequence(rest).map(|(key, len)| (key, len + 1)),
-        0x03 => Key::Interrupt,
-        0x15 => Key::EraseLine,
-        b'\r' | b'\n' => Key::Enter,
-        b'\t' => Key::Tab,
-        0x08 | 0x7f => Key::Backspace,
+        0x03 => KeyPress::Interrupt,
+        0x15 => KeyPress::EraseLine,
+        b'\r' | b'\n' => KeyPress::Enter,
+        b'\t' => KeyPress::Tab,
+        0x08 | 0x7f => KeyPress::Backspace,
         0..0x20 => return Some((None, 1)),
         _ => return character(bytes),
     };
@@ -173,7 +173,7 @@ fn first_key(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
 }
 
 /// What follows an Esc: of a key that has no character, or nothing.
-fn sequence(rest: &[u8]) -> Option<(Option<Key>, usize)> {
+fn sequence(rest: &[u8]) -> Option<(Option<KeyPress>, usize)> {
     let (parameters, last, len) = match rest {
         [] | [b'O'] => return None,
         [b'O', last, ..] => (&b""[..], *last, 2),
@@ -181,34 +181,34 @@ fn sequence(rest: &[u8]) -> Option<(Option<Key>, usize)> {
             let count = rest.iter().take_while(|byte| (0x20..0x40).contains(*byte)).count();
             (&rest[..count], *rest.get(count)?, count + 2)
         }
-        _ => return Some((Some(Key::Escape), 0)),
+        _ => return Some((Some(KeyPress::Escape), 0)),
     };
     // Behind a semicolon are Shift and others.
     let number = parameters.split(|byte| *byte == b';').next().unwrap_or_default();
     let key = match (last, number) {
-        (b'A', _) => Key::Up,
-        (b'B', _) => Key::Down,
-        (b'C', _) => Key::Right,
-        (b'D', _) => Key::Left,
-        (b'H', _) | (b'~', b"1" | b"7") => Key::Home,
-        (b'F', _) | (b'~', b"4" | b"8") => Key::End,
-        (b'Z', _) => Key::BackTab,
-        (b'~', b"5") => Key::PageUp,
-        (b'~', b"6") => Key::PageDown,
+        (b'A', _) => KeyPress::Up,
+        (b'B', _) => KeyPress::Down,
+        (b'C', _) => KeyPress::Right,
+        (b'D', _) => KeyPress::Left,
+        (b'H', _) | (b'~', b"1" | b"7") => KeyPress::Home,
+        (b'F', _) | (b'~', b"4" | b"8") => KeyPress::End,
+        (b'Z', _) => KeyPress::BackTab,
+        (b'~', b"5") => KeyPress::PageUp,
+        (b'~', b"6") => KeyPress::PageDown,
         _ => return Some((None, len)),
     };
     Some((Some(key), len))
 }
 
 /// A character of UTF-8, or a byte of none.
-fn character(bytes: &[u8]) -> Option<(Option<Key>, usize)> {
+fn character(bytes: &[u8]) -> Option<(Option<KeyPress>, usize)> {
     let chunk = bytes.utf8_chunks().next()?;
     if let Some(character) = chunk.valid().chars().next() {
-        let key = (!character.is_control()).then_some(Key::Char(character));
+        let key = (!character.is_control()).then_some(KeyPress::Char(character));
         return Some((key, character.len_utf8()));
     }
     let is_begun = std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none());
-    (!is_begun).then_some((Some(Key::Byte(bytes[0])), 1))
+    (!is_begun).then_some((Some(KeyPress::Byte(bytes[0])), 1))
 }
 
 const ESCAPE: u8 = 0x1b;
@@ -224,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Vec<Key> {
+    fn keys(bytes: &[u8]) -> Vec<KeyPress> {
         let mut bytes = bytes.to_vec();
         let keys = take_keys(&mut bytes, false);
         assert_eq!(bytes, b"", "{keys:?}");
@@ -235,22 +235,37 @@ mod tests {
     fn what_terminals_send() {
         assert_eq!(
             keys(b"q\r\t\x03\x7f"),
-            [Key::Char('q'), Key::Enter, Key::Tab, Key::Interrupt, Key::Backspace]
+            [
+                KeyPress::Char('q'),
+                KeyPress::Enter,
+                KeyPress::Tab,
+                KeyPress::Interrupt,
+                KeyPress::Backspace
+            ]
         );
         assert_eq!(
             keys(b"\x1b[A\x1bOB\x1b[1;2C\x1b[D"),
-            [Key::Up, Key::Down, Key::Right, Key::Left]
+            [KeyPress::Up, KeyPress::Down, KeyPress::Right, KeyPress::Left]
         );
         assert_eq!(
             keys(b"\x1b[5~\x1b[6~\x1b[H\x1b[4~\x1b[Z"),
-            [Key::PageUp, Key::PageDown, Key::Home, Key::End, Key::BackTab]
+            [
+                KeyPress::PageUp,
+                KeyPress::PageDown,
+                KeyPress::Home,
+                KeyPress::End,
+                KeyPress::BackTab
+            ]
         );
-        assert_eq!(keys("ä世".as_bytes()), [Key::Char('ä'), Key::Char('世')]);
+        assert_eq!(keys("ä世".as_bytes()), [KeyPress::Char('ä'), KeyPress::Char('世')]);
         assert_eq!(
             keys(b"\x1bk\xff\x01\x1b[15~x\xc2\x9b"),
-            [Key::Escape, Key::Char('k'), Key::Byte(0xff), Key::Char('x')]
+            [KeyPress::Escape, KeyPress::Char('k'), KeyPress::Byte(0xff), KeyPress::Char('x')]
         );
-        assert_eq!(keys(b"\xe4\xb8\x15"), [Key::Byte(0xe4), Key::Byte(0xb8), Key::EraseLine]);
+        assert_eq!(
+            keys(b"\xe4\xb8\x15"),
+            [KeyPress::Byte(0xe4), KeyPress::Byte(0xb8), KeyPress::EraseLine]
+        );
     }
 
     #[test]
@@ -258,16 +273,16 @@ mod tests {
         for (start, end) in [("\x1b[1;", "2A"), ("\x1b", "[A"), ("\x1bO", "A")] {
             let mut bytes = start.as_bytes().to_vec();
             assert_eq!(take_keys(&mut bytes, false), []);
-            assert_eq!(take_keys(&mut bytes.clone(), true), [Key::Escape]);
+            assert_eq!(take_keys(&mut bytes.clone(), true), [KeyPress::Escape]);
             bytes.extend(end.bytes());
-            assert_eq!(take_keys(&mut bytes, false), [Key::Up]);
+            assert_eq!(take_keys(&mut bytes, false), [KeyPress::Up]);
         }
         let mut bytes = "世".as_bytes()[..2].to_vec();
         assert_eq!(take_keys(&mut bytes, false), []);
         bytes.extend(&"世".as_bytes()[2..]);
-        assert_eq!(take_keys(&mut bytes, false), [Key::Char('世')]);
+        assert_eq!(take_keys(&mut bytes, false), [KeyPress::Char('世')]);
         let mut endless = [b"\x1b[".to_vec(), b"1".repeat(99)].concat();
-        assert_eq!(take_keys(&mut endless, false), [Key::Escape]);
+        assert_eq!(take_keys(&mut endless, false), [KeyPress::Escape]);
         assert_eq!(endless, b"");
     }
 
@@ -278,8 +293,8 @@ mod tests {
         let moment = Duration::from_millis(1);
         assert_eq!(keyboard.keys(moment).unwrap(), Some(vec![]));
         far.write_all(b"a\x1b").unwrap();
-        assert_eq!(keyboard.keys(moment).unwrap(), Some(vec![Key::Char('a')]));
-        assert_eq!(keyboard.keys(moment).unwrap(), Some(vec![Key::Escape]));
+        assert_eq!(keyboard.keys(moment).unwrap(), Some(vec![KeyPress::Char('a')]));
+        assert_eq!(keyboard.keys(moment).unwrap(), Some(vec![KeyPress::Escape]));
         drop(far);
         assert_eq!(keyboard.keys(moment).unwrap(), None);
     }

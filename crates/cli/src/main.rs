@@ -16,7 +16,7 @@ mod session;
 
 use std::{env, os::unix::ffi::OsStringExt, process::ExitCode};
 
-use options::{Environment, Options, Parsed};
+use options::{Environment, Options, ParsedOptions};
 use session::Session;
 
 fn main() -> ExitCode {
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
         password: PASSWORD_VARIABLES.into_iter().find_map(env::var_os).map(OsStringExt::into_vec),
     };
     match options::parse(&arguments, &environment, terminal::is_for_people()) {
-        Parsed::Run(options) => run(*options),
-        Parsed::Wrong(text) => {
+        ParsedOptions::Run(options) => run(*options),
+        ParsedOptions::Wrong(text) => {
             complain!("{text}");
             ExitCode::FAILURE
         }

@@ -19,15 +19,15 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
-use stream::Stream;
+use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
-pub use target::{Address, Target, UrlError};
-pub use tls::{TlsConnector, TlsOptions, TlsSession};
+pub use target::{ServerAddress, Target, UrlError};
+pub use tls::{ClientTlsSession, TlsConnector, TlsOptions};
 
 /// A connection to a server.
 #[derive(Debug)]
-pub struct Client {
-    stream: Stream,
+pub struct RespClient {
+    stream: ClientStream,
     /// Requests that have not been written.
     output: Vec<u8>,
     /// Bytes received; those before `position` have been handed out.
@@ -39,7 +39,7 @@ pub struct Client {
     reply_len_max: usize,
 }
 
-impl Client {
+impl RespClient {
     /// Connects to `host:port`, or to a Unix socket when the address has a slash in it.
     pub fn connect(address: &str) -> io::Result<Self> {
         Self::connect_by(address, &Transport::default())
@@ -51,16 +51,16 @@ impl Client {
     }
 
     /// Connects to an address in its parts.
-    pub fn connect_to(address: &Address, transport: &Transport) -> io::Result<Self> {
-        Ok(Self::over(Stream::connect(address, transport)?))
+    pub fn connect_to(address: &ServerAddress, transport: &Transport) -> io::Result<Self> {
+        Ok(Self::over(ClientStream::connect(address, transport)?))
     }
 
     fn connect_by(address: &str, transport: &Transport) -> io::Result<Self> {
         if address.contains('/') {
-            return Self::connect_to(&Address::Unix(address.into()), transport);
+            return Self::connect_to(&ServerAddress::Unix(address.into()), transport);
         }
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-        Ok(Self::over(Stream::connect_first(host, address.to_socket_addrs()?, transport)?))
+        Ok(Self::over(ClientStream::connect_first(host, address.to_socket_addrs()?, transport)?))
     }
 
     /// Sends one command and returns its reply. An error reply is a value, not an `Err`.
@@ -219,7 +219,7 @@ impl Client {
         }
     }
 
-    fn over(stream: Stream) -> Self {
+    fn over(stream: ClientStream) -> Self {
         Self {
             stream,
             output: Vec::new(),
@@ -273,7 +273,7 @@ impl Client {
     }
 }
 
-impl AsFd for Client {
+impl AsFd for RespClient {
     /// For waiting until there is something to read. What has been received already is not seen
     /// there.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -308,16 +308,16 @@ pub enum ClientError {
     Closed,
     /// What came is no reply.
     Protocol(ReplyError),
-    /// A reply longer than [`Client::limit_replies`] or [`REPLY_LEN_MAX`] allows.
+    /// A reply longer than [`RespClient::limit_replies`] or [`REPLY_LEN_MAX`] allows.
     ReplyTooLong,
     /// More than [`PUSHES_MAX`] pushes that were not taken.
     TooManyPushes,
-    /// A line given to [`Client::line`] has a quote without its pair.
+    /// A line given to [`RespClient::line`] has a quote without its pair.
     UnbalancedQuotes,
 }
 
 impl ClientError {
-    /// Whether only the time set by [`Client::set_read_timeout`] ran out.
+    /// Whether only the time set by [`RespClient::set_read_timeout`] ran out.
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::Io(error)
             if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut))
@@ -412,7 +412,7 @@ mod tests {
     #[test]
     fn raw_bytes_between_replies() {
         let (address, server) = serve(&[b"+OK\r\n$EOF", b":abc", b"+END\r\n"]);
-        let mut client = Client::connect(&address).unwrap();
+        let mut client = RespClient::connect(&address).unwrap();
         client.send(&["SYNC"]);
         assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
         let mut bytes = Vec::new();
@@ -441,7 +441,7 @@ mod tests {
             b"\n>1\r\n:7\r\n$3\r\na\r",
             b"\n\r\n*2\r\n:1\r\n$-1\r\n:5\r\n>0\r\n",
         ]);
-        let mut client = Client::connect(&address).unwrap();
+        let mut client = RespClient::connect(&address).unwrap();
         client.send(&["SET", "key", "value"]);
         client.send(&[&b"GET"[..], b"\xff\r\n"]);
         assert_eq!(client.receive().unwrap(), Value::Simple(b"OK".to_vec()));
@@ -460,7 +460,7 @@ mod tests {
     #[test]
     fn errors_are_told_apart() {
         let (address, server) = serve(&[b"-ERR no\r\n", b"?"]);
-        let mut client = Client::connect(&address).unwrap();
+        let mut client = RespClient::connect(&address).unwrap();
         assert_eq!(client.receive().unwrap().as_error(), Some(&b"ERR no"[..]));
         let error = client.receive().unwrap_err();
         assert!(matches!(error, ClientError::Protocol(ReplyError::UnknownType(b'?'))), "{error}");
@@ -468,14 +468,14 @@ mod tests {
         assert_eq!(client.receive_to_end().unwrap(), b"?");
         drop(client);
         server.join().unwrap();
-        assert!(Client::connect("/nonexistent/socket").is_err());
-        assert!(Client::connect("no port").is_err());
+        assert!(RespClient::connect("/nonexistent/socket").is_err());
+        assert!(RespClient::connect("no port").is_err());
     }
 
     #[test]
     fn a_reply_over_the_limit_is_not_read() {
         let (address, server) = serve(&[b"$4\r\nfour\r\n", b"$99\r\n", b"more than", b" eight"]);
-        let mut client = Client::connect(&address).unwrap();
+        let mut client = RespClient::connect(&address).unwrap();
         client.limit_replies(14);
         assert_eq!(client.receive().unwrap(), Value::Bulk(b"four".to_vec()));
         assert!(matches!(client.receive().unwrap_err(), ClientError::ReplyTooLong));
@@ -489,7 +489,7 @@ mod tests {
         let path = directory.join(format!("bobbin-client-test-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).unwrap();
-        let mut client = Client::connect(path.to_str().unwrap()).unwrap();
+        let mut client = RespClient::connect(path.to_str().unwrap()).unwrap();
         let (mut server, _): (UnixStream, _) = listener.accept().unwrap();
         std::fs::remove_file(&path).unwrap();
         client.set_read_timeout(Some(Duration::from_millis(10))).unwrap();

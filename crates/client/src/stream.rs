@@ -13,7 +13,7 @@ use std::{
 
 use rustix::net::{SocketFlags, SocketType, ipproto, socket_with, sockopt};
 
-use crate::{Address, TlsConnector, TlsSession};
+use crate::{ClientTlsSession, ServerAddress, TlsConnector};
 
 /// How to get to a server, beside its address.
 #[derive(Clone, Debug, Default)]
@@ -50,21 +50,21 @@ impl AddressFamily {
 }
 
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct ClientStream {
     socket: Socket,
     tls: Option<Arc<Tls>>,
     /// What one read gave, before TLS takes it all: kept only for its memory.
     network: Vec<u8>,
 }
 
-impl Stream {
-    pub(crate) fn connect(address: &Address, transport: &Transport) -> io::Result<Self> {
+impl ClientStream {
+    pub(crate) fn connect(address: &ServerAddress, transport: &Transport) -> io::Result<Self> {
         match address {
-            Address::Tcp { host, port } => {
+            ServerAddress::Tcp { host, port } => {
                 let addresses = transport.family.resolve(host, *port)?;
                 Self::connect_first(host, addresses, transport)
             }
-            Address::Unix(path) => {
+            ServerAddress::Unix(path) => {
                 let socket = Socket::Unix(UnixStream::connect(path)?);
                 Self::over(socket, "", None, transport)
             }
@@ -190,7 +190,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Stream {
+impl AsFd for ClientStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Tcp(stream) => stream.as_fd(),
@@ -235,7 +235,7 @@ impl Socket {
 /// TLS that one thread reads from and another may write to.
 #[derive(Debug)]
 struct Tls {
-    session: Mutex<TlsSession>,
+    session: Mutex<ClientTlsSession>,
     /// Held while bytes of the session go out, so that they do so in its order. No thread reads
     /// with it held: the one that writes may wait for the server, which may wait for us to read.
     sending: Mutex<()>,
@@ -247,13 +247,13 @@ impl Tls {
     }
 
     fn close(&self, socket: &Socket) -> io::Result<()> {
-        self.send(socket, TlsSession::close)
+        self.send(socket, ClientTlsSession::close)
     }
 
     fn send(
         &self,
         socket: &Socket,
-        produce: impl FnOnce(&mut TlsSession, &mut Vec<u8>) -> io::Result<()>,
+        produce: impl FnOnce(&mut ClientTlsSession, &mut Vec<u8>) -> io::Result<()>,
     ) -> io::Result<()> {
         let _sending = lock(&self.sending);
         let mut network = Vec::new();

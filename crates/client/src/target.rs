@@ -9,7 +9,7 @@ use std::{error, fmt, path::PathBuf};
 /// A server, and what to say to it first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    pub address: Address,
+    pub address: ServerAddress,
     pub user: Option<Vec<u8>>,
     pub password: Option<Vec<u8>>,
     pub database: Option<u32>,
@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum ServerAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -51,10 +51,10 @@ impl Target {
         let (host, database) = (text(host)?, parse_database(path)?);
         if !host.is_empty() || port.is_some() {
             let (old_host, old_port) = match &self.address {
-                Address::Tcp { host, port } => (host.clone(), *port),
-                Address::Unix(_) => (HOST.to_owned(), PORT),
+                ServerAddress::Tcp { host, port } => (host.clone(), *port),
+                ServerAddress::Unix(_) => (HOST.to_owned(), PORT),
             };
-            self.address = Address::Tcp {
+            self.address = ServerAddress::Tcp {
                 host: if host.is_empty() { old_host } else { host },
                 port: port.unwrap_or(old_port),
             };
@@ -73,7 +73,7 @@ impl Target {
         let (user, password) = credentials.map_or(Ok((None, None)), parse_credentials)?;
         let database = query.split('&').find_map(|pair| pair.strip_prefix("db=")).unwrap_or("");
         let (path, database) = (text(path)?, parse_database(database)?);
-        self.address = Address::Unix(path.into());
+        self.address = ServerAddress::Unix(path.into());
         self.take(user, password, database);
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Target {
 impl Default for Target {
     fn default() -> Self {
         Self {
-            address: Address::Tcp { host: HOST.to_owned(), port: PORT },
+            address: ServerAddress::Tcp { host: HOST.to_owned(), port: PORT },
             user: None,
             password: None,
             database: None,
@@ -97,7 +97,7 @@ impl Default for Target {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ServerAddress {
     /// `host:port`, `[host]:port` for an IPv6 address, or the socket's path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -198,8 +198,8 @@ const PORT: u16 = 6379;
 mod tests {
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp { host: host.to_owned(), port }
+    fn tcp(host: &str, port: u16) -> ServerAddress {
+        ServerAddress::Tcp { host: host.to_owned(), port }
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(Target::parse_url("redis://[::1]:7/").unwrap().address, tcp("::1", 7));
         assert_eq!(tcp("::1", 7).to_string(), "[::1]:7");
         let unix = Target::parse_url("unix://:pw@/run/server.sock?db=2").unwrap();
-        assert_eq!(unix.address, Address::Unix("/run/server.sock".into()));
+        assert_eq!(unix.address, ServerAddress::Unix("/run/server.sock".into()));
         assert_eq!((unix.password, unix.database), (Some(b"pw".to_vec()), Some(2)));
     }
 
@@ -247,7 +247,10 @@ mod tests {
         assert_eq!((other.address, other.database), (tcp("b", 1), Some(0)));
         assert_eq!((other.user, other.password), (Some(b"v".to_vec()), Some(b"q".to_vec())));
         let unix = with("unix:///run/socket").unwrap();
-        assert_eq!((unix.address, unix.database), (Address::Unix("/run/socket".into()), Some(3)));
+        assert_eq!(
+            (unix.address, unix.database),
+            (ServerAddress::Unix("/run/socket".into()), Some(3))
+        );
         let mut target = before.clone();
         assert_eq!(target.take_url("redis://b/x"), Err(UrlError::Database));
         assert_eq!(target, before);

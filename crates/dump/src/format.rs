@@ -78,19 +78,19 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use bobbin_store::Hasher;
-    use bobbin_store::value::hash::Expiry;
+    use bobbin_store::value::hash::FieldExpiry;
     use bobbin_store::value::pages::Given;
     use bobbin_store::value::{AnyCollection, End, Hash, Item, List, Set, SortedSet};
 
     use super::*;
-    use crate::options::Options;
-    use crate::value::{SerializedCollection, Target, append_collection};
+    use crate::options::DumpOptions;
+    use crate::value::{CollectionTarget, SerializedCollection, append_collection};
 
     const ALL: [Format; 5] =
         [Format::Oldest, Format::Redis7, Format::Shared, Format::Redis8, Format::Valkey];
 
     /// A small collection of each kind, and a hash with fields that expire.
-    fn samples(target: &Target<'_>) -> Vec<AnyCollection> {
+    fn samples(target: &CollectionTarget<'_>) -> Vec<AnyCollection> {
         let (mut list, mut set, mut sorted) =
             (List::default(), Set::default(), SortedSet::default());
         let (mut hash, mut expiring) = (Hash::default(), Hash::default());
@@ -99,8 +99,9 @@ mod tests {
             list.push(Item::Bytes(bytes), End::Back, target.list);
             set.insert(bytes, &target.set, target.hasher);
             sorted.insert(bytes, index as f64 - 1.5, target.sorted_set, target.hasher);
-            let expiry = if index == 1 { Expiry::Clear } else { Expiry::At(5000 + index as i64) };
-            for (hash, expiry) in [(&mut hash, Expiry::Clear), (&mut expiring, expiry)] {
+            let expiry =
+                if index == 1 { FieldExpiry::Clear } else { FieldExpiry::At(5000 + index as i64) };
+            for (hash, expiry) in [(&mut hash, FieldExpiry::Clear), (&mut expiring, expiry)] {
                 hash.set(bytes, Given::Bytes(bytes), expiry, 0, &target.hash, target.hasher);
             }
         }
@@ -123,7 +124,7 @@ mod tests {
             }
             AnyCollection::SortedSet(set) => format!("{:?}", set.iter().collect::<Vec<_>>()),
             AnyCollection::Hash(hash) => {
-                let field = |field: bobbin_store::value::hash::Field<'_>| {
+                let field = |field: bobbin_store::value::hash::HashField<'_>| {
                     format!("{:?} {:?} {:?}", field.name, field.value.item(), field.expire_ms)
                 };
                 let mut fields: Vec<_> = hash.iter().map(field).collect();
@@ -137,7 +138,7 @@ mod tests {
     #[test]
     fn each_format_is_read_back() {
         let hasher = Hasher::new(1);
-        let target = Target::new(&hasher);
+        let target = CollectionTarget::new(&hasher);
         for format in ALL {
             for sample in samples(&target) {
                 let kind = format.form(sample.as_ref());
@@ -150,7 +151,7 @@ mod tests {
                 let mut bytes = Vec::new();
                 append_collection(sample.as_ref(), kind, true, &mut bytes);
                 let serialized = SerializedCollection { kind, bytes: &bytes };
-                let read = serialized.read(&Options::default(), target).expect("it is whole");
+                let read = serialized.read(&DumpOptions::default(), target).expect("it is whole");
                 assert_eq!(text(&read), text(&sample), "{format:?} {kind:?}");
             }
         }

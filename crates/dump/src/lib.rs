@@ -22,10 +22,10 @@ pub use crc64::crc64;
 pub use error::PayloadError;
 pub use kind::ValueKind;
 pub use lzf::{LZF_INPUT_LEN_MAX, lzf_compress, lzf_decompress};
-pub use options::{Options, RDB_VERSION, STRING_LEN_MAX, VersionCheck};
+pub use options::{DumpOptions, RDB_VERSION, STRING_LEN_MAX, VersionCheck};
 pub use payload::{
     Payload, append_collection_payload, append_functions_payload, append_string_payload,
     dump_string, parse_functions_payload, parse_payload, parse_payload_with,
 };
 pub use value::string::{append_stored_string, append_string};
-pub use value::{SerializedCollection, Target};
+pub use value::{CollectionTarget, SerializedCollection};

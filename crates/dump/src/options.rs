@@ -2,7 +2,7 @@
 
 /// What is let through.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct DumpOptions {
     pub version_check: VersionCheck,
     /// The longest string that is taken as a value.
     pub string_len_max: usize,
@@ -10,13 +10,13 @@ pub struct Options {
     pub trusted: bool,
 }
 
-impl Default for Options {
+impl Default for DumpOptions {
     fn default() -> Self {
         Self { version_check: VersionCheck::Strict, string_len_max: STRING_LEN_MAX, trusted: false }
     }
 }
 
-impl Options {
+impl DumpOptions {
     /// The longest key that is taken, and the longest element of a collection.
     pub(crate) fn element_len_max(&self) -> usize {
         self.string_len_max.min(bobbin_store::KEY_LEN_MAX)
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn values_may_be_longer_than_keys_and_elements() {
-        let options = Options::default();
+        let options = DumpOptions::default();
         assert!(options.string_len_max > 1 << 40);
         assert_eq!(options.element_len_max(), bobbin_store::KEY_LEN_MAX);
-        assert_eq!(Options { string_len_max: 7, ..options }.element_len_max(), 7);
+        assert_eq!(DumpOptions { string_len_max: 7, ..options }.element_len_max(), 7);
     }
 
     /// What valkey-server 9.1.2 loads with `rdb-version-check relaxed`.

@@ -10,7 +10,7 @@ use crate::error::PayloadError;
 use crate::format::Format;
 use crate::input::Input;
 use crate::kind::ValueKind;
-use crate::options::{Options, RDB_VERSION, RDB_VERSION_SHARED_MAX};
+use crate::options::{DumpOptions, RDB_VERSION, RDB_VERSION_SHARED_MAX};
 use crate::value::string::{append_stored_string, append_string, read_string};
 use crate::value::{SerializedCollection, append_collection};
 
@@ -65,7 +65,7 @@ pub fn append_functions_payload<'a>(
 
 /// Reads what FUNCTION DUMP gave: the libraries' sources.
 pub fn parse_functions_payload(payload: &[u8]) -> Result<Vec<Vec<u8>>, PayloadError> {
-    let options = Options::default();
+    let options = DumpOptions::default();
     let (body, _) = verified_body(payload, &options)?;
     let (mut input, mut sources) = (Input(body), Vec::new());
     while let Some(kind) = input.byte() {
@@ -75,16 +75,16 @@ pub fn parse_functions_payload(payload: &[u8]) -> Result<Vec<Vec<u8>>, PayloadEr
     Ok(sources)
 }
 
-/// Reads what DUMP gave, here or on a reference server. [`Options`]' defaults apply.
+/// Reads what DUMP gave, here or on a reference server. [`DumpOptions`]' defaults apply.
 pub fn parse_payload(payload: &[u8]) -> Result<Payload<'_>, PayloadError> {
-    parse_payload_with(payload, &Options::default())
+    parse_payload_with(payload, &DumpOptions::default())
 }
 
 /// Reads what DUMP gave, as RESTORE does: first version and checksum, then the value. Bytes behind
 /// the value are ignored, as they are by the reference.
 pub fn parse_payload_with<'a>(
     payload: &'a [u8],
-    options: &Options,
+    options: &DumpOptions,
 ) -> Result<Payload<'a>, PayloadError> {
     let (body, version) = verified_body(payload, options)?;
     let mut input = Input(body);
@@ -116,7 +116,7 @@ pub enum Payload<'a> {
 /// The payload without its footer, if that is right, and the version that it has.
 fn verified_body<'a>(
     payload: &'a [u8],
-    options: &Options,
+    options: &DumpOptions,
 ) -> Result<(&'a [u8], u16), PayloadError> {
     let (checked, checksum) = payload.split_last_chunk().ok_or(PayloadError::VersionOrChecksum)?;
     let (body, version) = checked.split_last_chunk().ok_or(PayloadError::VersionOrChecksum)?;
@@ -242,7 +242,8 @@ mod tests {
 
     #[test]
     fn versions() {
-        let relaxed = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
+        let relaxed =
+            DumpOptions { version_check: VersionCheck::Relaxed, ..DumpOptions::default() };
         for version in [0, 1, 9, 11, 12, 79, 80, 81, 100, 65535] {
             let payload = payload(b"\0\x03abc", version);
             let strict = [1, 9, 11, 12, 80].contains(&version);
@@ -306,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_limit_on_length() {
-        let options = Options { string_len_max: 100, ..Options::default() };
+        let options = DumpOptions { string_len_max: 100, ..DumpOptions::default() };
         for value in [&[b'a'; 100][..], &[b'a'; 101]] {
             for compress in [true, false] {
                 let mut payload = Vec::new();

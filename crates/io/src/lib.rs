@@ -15,7 +15,9 @@ mod waker;
 
 pub use accept::{Accepted, Acceptor, Complaint, ListenError, Listener, TcpOptions};
 pub use address::Address;
-pub use driver::{AnyDriver, Bytes, Driver, DriverKind, Epoll, Event, PARTS_MAX, Token, Uring};
+pub use driver::{
+    AnyDriver, Driver, DriverKind, Epoll, Event, PARTS_MAX, ReceivedBytes, Token, Uring,
+};
 #[cfg(feature = "simulation")]
 pub use driver::{Memory, Network, Peer};
 pub use error::error_text;

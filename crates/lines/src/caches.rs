@@ -25,13 +25,13 @@ const THREADS: u32 = 64;
 const PLACES: usize = 8;
 
 /// An instruction that uses memory, with the lines that it moved and claimed.
-pub(crate) struct Place {
+pub(crate) struct InstructionMoves {
     pub(crate) address: u64,
     pub(crate) moves: AtomicU64,
     pub(crate) claims: AtomicU64,
 }
 
-impl Place {
+impl InstructionMoves {
     pub(crate) const fn new(address: u64) -> Self {
         Self { address, moves: AtomicU64::new(0), claims: AtomicU64::new(0) }
     }
@@ -42,14 +42,14 @@ type Page = [AtomicU64; PAGE_LINES as usize];
 
 /// A line that moved.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Line {
+pub(crate) struct MovedLine {
     pub(crate) moves: u64,
     /// The addresses of instructions that move it, and how often. When a new one finds no room, all
     /// counts go down instead, so that seldom ones leave.
     pub(crate) places: [(u64, u64); PLACES],
 }
 
-impl Line {
+impl MovedLine {
     fn count(&mut self, address: u64) {
         self.moves += 1;
         let known = self.places.iter_mut().find(|(place, count)| *place == address || *count == 0);
@@ -67,7 +67,7 @@ pub(crate) struct Caches {
     /// Pages by number. They are never freed: threads remember them.
     pages: Mutex<ByNumber<&'static Page>>,
     /// Lines by number, as far as their moves were counted.
-    moved: Vec<Mutex<ByNumber<Line>>>,
+    moved: Vec<Mutex<ByNumber<MovedLine>>>,
 }
 
 thread_local! {
@@ -88,7 +88,7 @@ impl Caches {
         thread: u32,
         address: u64,
         is_store: bool,
-        place: &Place,
+        place: &InstructionMoves,
         is_counted: bool,
     ) {
         let (thread, number) = (1 << (thread % THREADS), address / LINE_LEN);
@@ -134,13 +134,13 @@ impl Caches {
         pages.entry(number).or_insert_with(|| new())
     }
 
-    fn part(&self, number: u64) -> MutexGuard<'_, ByNumber<Line>> {
+    fn part(&self, number: u64) -> MutexGuard<'_, ByNumber<MovedLine>> {
         let part = &self.moved[number as usize % PARTS];
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The lines that move most, with their addresses.
-    pub(crate) fn hottest(&self, count: usize) -> Vec<(u64, Line)> {
+    pub(crate) fn hottest(&self, count: usize) -> Vec<(u64, MovedLine)> {
         let mut all = Vec::new();
         for part in &self.moved {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);

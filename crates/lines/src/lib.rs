@@ -25,14 +25,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use caches::{Caches, Place};
-use qemu::{Block, MemoryInfo, PluginId};
+use caches::{Caches, InstructionMoves};
+use qemu::{MemoryInfo, PluginId, TranslationBlock};
 
 /// What the plugin knows; there is one program and one plugin.
 struct Plugin {
     caches: Caches,
     /// By the address of the instruction. A place is never freed: translated code refers to it.
-    places: Mutex<HashMap<u64, &'static Place>>,
+    places: Mutex<HashMap<u64, &'static InstructionMoves>>,
     slice: u64,
     out: PathBuf,
     control: File,
@@ -107,9 +107,9 @@ impl Plugin {
         })
     }
 
-    fn place(&self, address: u64) -> &'static Place {
+    fn place(&self, address: u64) -> &'static InstructionMoves {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        places.entry(address).or_insert_with(|| Box::leak(Box::new(Place::new(address))))
+        places.entry(address).or_insert_with(|| Box::leak(Box::new(InstructionMoves::new(address))))
     }
 }
 
@@ -119,7 +119,7 @@ fn plugin() -> &'static Plugin {
 
 /// Code was translated: from now on each run of the block counts its instructions, and each of
 /// them tells what memory it uses.
-extern "C" fn translated(_id: PluginId, block: *mut Block) {
+extern "C" fn translated(_id: PluginId, block: *mut TranslationBlock) {
     let instructions = qemu::instructions(block);
     qemu::on_run(block, ran, instructions.len());
     for (instruction, address) in instructions {
@@ -147,7 +147,7 @@ extern "C" fn ran(_thread: c_uint, count: *mut c_void) {
 extern "C" fn accessed(thread: c_uint, info: MemoryInfo, address: u64, place: *mut c_void) {
     let plugin = plugin();
     // SAFETY: `translated` registered a place, and places are never freed.
-    let place = unsafe { &*place.cast_const().cast::<Place>() };
+    let place = unsafe { &*place.cast_const().cast::<InstructionMoves>() };
     let is_counted = plugin.is_counting.load(Ordering::Relaxed);
     plugin.caches.access(thread, address, qemu::is_store(info), place, is_counted);
 }

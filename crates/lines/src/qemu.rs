@@ -2,14 +2,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::caches::Place;
+use crate::caches::InstructionMoves;
 
 pub(crate) type PluginId = u64;
 pub(crate) type MemoryInfo = u32;
 
 /// A translated piece of code without jumps in it.
 #[repr(C)]
-pub(crate) struct Block {
+pub(crate) struct TranslationBlock {
     _private: [u8; 0],
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Instruction {
     _private: [u8; 0],
 }
 
-type Translated = extern "C" fn(PluginId, *mut Block);
+type Translated = extern "C" fn(PluginId, *mut TranslationBlock);
 type Exited = extern "C" fn(PluginId, *mut c_void);
 type Ran = extern "C" fn(c_uint, *mut c_void);
 type Accessed = extern "C" fn(c_uint, MemoryInfo, u64, *mut c_void);
@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn qemu_plugin_register_vcpu_tb_trans_cb(id: PluginId, call: Translated);
     fn qemu_plugin_register_atexit_cb(id: PluginId, call: Exited, data: *mut c_void);
     fn qemu_plugin_register_vcpu_tb_exec_cb(
-        block: *mut Block,
+        block: *mut TranslationBlock,
         call: Ran,
         registers: c_int,
         data: *mut c_void,
@@ -40,8 +40,8 @@ unsafe extern "C" {
         accesses: c_int,
         data: *mut c_void,
     );
-    fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
-    fn qemu_plugin_tb_get_insn(block: *const Block, index: usize) -> *mut Instruction;
+    fn qemu_plugin_tb_n_insns(block: *const TranslationBlock) -> usize;
+    fn qemu_plugin_tb_get_insn(block: *const TranslationBlock, index: usize) -> *mut Instruction;
     fn qemu_plugin_insn_vaddr(instruction: *const Instruction) -> u64;
     fn qemu_plugin_mem_is_store(info: MemoryInfo) -> bool;
     fn qemu_plugin_start_code() -> u64;
@@ -64,14 +64,18 @@ pub(crate) fn on_exit(id: PluginId, call: Exited) {
 }
 
 /// `call` gets `number` each time the block runs. For use while it is translated.
-pub(crate) fn on_run(block: *mut Block, call: Ran, number: usize) {
+pub(crate) fn on_run(block: *mut TranslationBlock, call: Ran, number: usize) {
     let number = std::ptr::without_provenance_mut(number);
     // SAFETY: QEMU passes the number on and does not look at it.
     unsafe { qemu_plugin_register_vcpu_tb_exec_cb(block, call, NO_REGISTERS, number) }
 }
 
 /// `call` gets the place with each use of memory by the instruction.
-pub(crate) fn on_access(instruction: *mut Instruction, call: Accessed, place: &'static Place) {
+pub(crate) fn on_access(
+    instruction: *mut Instruction,
+    call: Accessed,
+    place: &'static InstructionMoves,
+) {
     let place = std::ptr::from_ref(place).cast_mut().cast();
     // SAFETY: the instruction is one of the block that is being translated; QEMU passes the place
     // on and does not look at it.
@@ -82,7 +86,7 @@ pub(crate) fn on_access(instruction: *mut Instruction, call: Accessed, place: &'
 
 /// The instructions of a block that is being translated, with their addresses.
 pub(crate) fn instructions(
-    block: *mut Block,
+    block: *mut TranslationBlock,
 ) -> impl ExactSizeIterator<Item = (*mut Instruction, u64)> {
     // SAFETY: the caller has the block from QEMU, which keeps it while it translates it.
     let count = unsafe { qemu_plugin_tb_n_insns(block) };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use crate::caches::{Caches, Place};
+use crate::caches::{Caches, InstructionMoves};
 
 /// Lines of memory that are named.
 const HOTTEST: usize = 20;
@@ -20,7 +20,7 @@ const HOTTEST: usize = 20;
 pub(crate) fn text(
     instructions: u64,
     code: u64,
-    places: &HashMap<u64, &'static Place>,
+    places: &HashMap<u64, &'static InstructionMoves>,
     caches: &Caches,
 ) -> String {
     let mut text = format!("instructions {instructions}\ncode {code}\n");

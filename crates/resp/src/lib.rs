@@ -21,14 +21,14 @@ pub use bobbin_number::{
 pub use error::ProtocolError;
 pub use inline::split_arguments;
 pub use parser::{
-    INLINE_LEN_MAX, LARGE_LEN_MIN, Large, Limits, MULTIBULK_LEN_MAX, Parser, Step,
+    INLINE_LEN_MAX, LARGE_LEN_MIN, LargeArgument, Limits, MULTIBULK_LEN_MAX, ParseStep, Parser,
     UNAUTHENTICATED_BULK_LEN_MAX, UNAUTHENTICATED_MULTIBULK_LEN_MAX,
 };
 pub use reader::{
     REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
 };
 pub use reply::{
-    Aggregate, Deferred, Part, Protocol, Reply, SharedSlice, parts_since, truncate_parts,
+    Aggregate, Deferred, Protocol, Reply, ReplyPart, SharedSlice, parts_since, truncate_parts,
 };
 pub use slots::{SLOTS, key_slot};
 pub use value::Value;

@@ -18,7 +18,7 @@ pub struct Parser {
 
 /// A large argument of which the first part has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Large {
+pub struct LargeArgument {
     /// Where it starts, counted from the command's start.
     pub start: usize,
     pub len: usize,
@@ -39,13 +39,13 @@ impl Parser {
         position: &mut usize,
         limits: &Limits,
         arguments: &mut Vec<&'a [u8]>,
-    ) -> Result<Step, ProtocolError> {
+    ) -> Result<ParseStep, ProtocolError> {
         let Some(command) = input.get(*position..) else {
             debug_assert!(false, "position {} of {} bytes", *position, input.len());
-            return Ok(Step::Incomplete { wanted: 1 });
+            return Ok(ParseStep::Incomplete { wanted: 1 });
         };
         match command {
-            [] => Ok(Step::Incomplete { wanted: 1 }),
+            [] => Ok(ParseStep::Incomplete { wanted: 1 }),
             [b'*', ..] if self.partial.is_none() => {
                 self.multibulk(command, position, limits, arguments)
             }
@@ -55,7 +55,7 @@ impl Parser {
     }
 
     /// The argument at which the partial command ends, if it is a large one.
-    pub fn large(&self) -> Option<Large> {
+    pub fn large(&self) -> Option<LargeArgument> {
         self.partial.as_ref()?.large
     }
 
@@ -105,17 +105,17 @@ impl Parser {
         position: &mut usize,
         limits: &Limits,
         arguments: &mut Vec<&'a [u8]>,
-    ) -> Result<Step, ProtocolError> {
+    ) -> Result<ParseStep, ProtocolError> {
         let (count, mut at) = match multibulk_header(command, 0, limits)? {
             Header::Complete { value, end } => (value, end),
             Header::Incomplete => {
                 self.keep_line(command.len());
-                return Ok(Step::Incomplete { wanted: 1 });
+                return Ok(ParseStep::Incomplete { wanted: 1 });
             }
         };
         if count == 0 {
             *position += at;
-            return Ok(Step::Empty);
+            return Ok(ParseStep::Empty);
         }
         let base = arguments.len();
         for index in 0..count {
@@ -133,7 +133,7 @@ impl Parser {
                         self.keep(Partial { remaining, spans, at, searched, large, ..PARTIAL });
                     }
                     arguments.truncate(base);
-                    return Ok(Step::Incomplete { wanted });
+                    return Ok(ParseStep::Incomplete { wanted });
                 }
                 Err(error) => {
                     arguments.truncate(base);
@@ -142,7 +142,7 @@ impl Parser {
             }
         }
         *position += at;
-        Ok(Step::Complete)
+        Ok(ParseStep::Complete)
     }
 
     /// Continues a partial command where parsing stopped.
@@ -153,7 +153,7 @@ impl Parser {
         position: &mut usize,
         limits: &Limits,
         arguments: &mut Vec<&'a [u8]>,
-    ) -> Result<Step, ProtocolError> {
+    ) -> Result<ParseStep, ProtocolError> {
         let Some(mut partial) = self.partial.take() else {
             return self.multibulk(command, position, limits, arguments);
         };
@@ -162,14 +162,14 @@ impl Parser {
             match multibulk_header(command, partial.searched, limits)? {
                 Header::Complete { value: 0, end } => {
                     *position += end;
-                    return Ok(Step::Empty);
+                    return Ok(ParseStep::Empty);
                 }
                 Header::Complete { value, end } => {
                     (partial.remaining, partial.at, partial.searched) = (value, end, 0);
                 }
                 Header::Incomplete => {
                     self.keep_line(command.len());
-                    return Ok(Step::Incomplete { wanted: 1 });
+                    return Ok(ParseStep::Incomplete { wanted: 1 });
                 }
             }
         }
@@ -178,7 +178,7 @@ impl Parser {
                 let rest = &command[partial.at..];
                 if rest.len() < CRLF_LEN {
                     self.partial = Some(partial);
-                    return Ok(Step::Incomplete { wanted: CRLF_LEN - rest.len() });
+                    return Ok(ParseStep::Incomplete { wanted: CRLF_LEN - rest.len() });
                 }
                 if !rest.starts_with(b"\r\n") {
                     return Err(ProtocolError::InvalidCrlf);
@@ -199,7 +199,7 @@ impl Parser {
                     partial.searched = searched;
                     partial.large = large(command, len, wanted);
                     self.partial = Some(partial);
-                    return Ok(Step::Incomplete { wanted });
+                    return Ok(ParseStep::Incomplete { wanted });
                 }
             }
         }
@@ -207,9 +207,9 @@ impl Parser {
         arguments.extend(partial.spans.iter().map(|span| &command[span.start..span.end]));
         *position += partial.at;
         if partial.outside.is_empty() {
-            Ok(Step::Complete)
+            Ok(ParseStep::Complete)
         } else {
-            Ok(Step::CompleteOutside(partial.outside))
+            Ok(ParseStep::CompleteOutside(partial.outside))
         }
     }
 
@@ -234,7 +234,7 @@ impl Parser {
         position: &mut usize,
         limits: &Limits,
         arguments: &mut Vec<&'a [u8]>,
-    ) -> Result<Step, ProtocolError> {
+    ) -> Result<ParseStep, ProtocolError> {
         let searched = self.partial.take().map_or(0, |partial| partial.searched);
         // A NUL hides everything behind it, as in a C string, until the line is too long.
         let newline = memchr2(b'\n', 0, &command[searched..]).map(|found| searched + found);
@@ -243,7 +243,7 @@ impl Parser {
                 return Err(ProtocolError::InlineTooBig);
             }
             self.keep_line(newline.unwrap_or(command.len()));
-            return Ok(Step::Incomplete { wanted: 1 });
+            return Ok(ParseStep::Incomplete { wanted: 1 });
         };
         // This must not depend on how the bytes arrive.
         if newline > limits.inline_len_max {
@@ -253,13 +253,13 @@ impl Parser {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let step = if memchr2(b'"', b'\'', line).is_some() {
             match inline::split_arguments(line).ok_or(ProtocolError::UnbalancedQuotes)? {
-                words if words.is_empty() => Step::Empty,
-                words => Step::Inline(words),
+                words if words.is_empty() => ParseStep::Empty,
+                words => ParseStep::Inline(words),
             }
         } else {
             let base = arguments.len();
             inline::split_plain(line, arguments);
-            if arguments.len() == base { Step::Empty } else { Step::Complete }
+            if arguments.len() == base { ParseStep::Empty } else { ParseStep::Complete }
         };
         *position += newline + 1;
         Ok(step)
@@ -268,7 +268,7 @@ impl Parser {
 
 /// What was found at a position.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ParseStep {
     /// A command; its arguments have been pushed.
     Complete,
     /// A command. The arguments with these numbers are kept outside (`Parser::keep_outside`), and
@@ -324,7 +324,7 @@ struct Partial {
     /// How many bytes from `at` on were searched for an end of line without finding one.
     searched: usize,
     /// The argument at `at`, if it is a large one.
-    large: Option<Large>,
+    large: Option<LargeArgument>,
     /// The indices of the `spans` that stand for arguments kept outside.
     outside: Vec<usize>,
     /// The last argument is kept outside, and the line end behind it will come at `at`.
@@ -479,9 +479,10 @@ fn line_len(line: &[u8], searched: usize) -> Option<usize> {
 }
 
 /// The argument whose last bytes are missing, if it is a large one.
-fn large(command: &[u8], len: usize, wanted: usize) -> Option<Large> {
+fn large(command: &[u8], len: usize, wanted: usize) -> Option<LargeArgument> {
     // The bytes that are missing end the argument and the line end behind it.
-    (len >= LARGE_LEN_MIN).then(|| Large { start: command.len() + wanted - CRLF_LEN - len, len })
+    (len >= LARGE_LEN_MIN)
+        .then(|| LargeArgument { start: command.len() + wanted - CRLF_LEN - len, len })
 }
 
 /// Where the slices of `command` lie in it.
@@ -530,8 +531,8 @@ mod tests {
         let input = format!("x*4\r\n$1\r\na\r\n${len}\r\nabc").into_bytes();
         let start = input.len() - 1 - 3;
         let step = parser.next(&input, &mut position, &limits, &mut arguments);
-        assert_eq!(step, Ok(Step::Incomplete { wanted: len + 2 - 3 }));
-        assert_eq!(parser.large(), Some(Large { start, len }));
+        assert_eq!(step, Ok(ParseStep::Incomplete { wanted: len + 2 - 3 }));
+        assert_eq!(parser.large(), Some(LargeArgument { start, len }));
         assert_eq!((parser.parsed_len(), parser.awaits_line_end()), (4 + 7, false));
         parser.keep_outside();
         assert_eq!(parser.large(), None);
@@ -539,21 +540,21 @@ mod tests {
 
         let mut input = input[..1 + start].to_vec();
         for (more, step) in [
-            (&b""[..], Step::Incomplete { wanted: 2 }),
-            (b"\r", Step::Incomplete { wanted: 1 }),
-            (b"\n", Step::Incomplete { wanted: 1 }),
-            (b"$1\r\nb\r\n$50000\r\n", Step::Incomplete { wanted: 50_002 }),
+            (&b""[..], ParseStep::Incomplete { wanted: 2 }),
+            (b"\r", ParseStep::Incomplete { wanted: 1 }),
+            (b"\n", ParseStep::Incomplete { wanted: 1 }),
+            (b"$1\r\nb\r\n$50000\r\n", ParseStep::Incomplete { wanted: 50_002 }),
         ] {
             input.extend_from_slice(more);
             let mut arguments = Vec::new();
             assert_eq!(parser.next(&input, &mut position, &limits, &mut arguments), Ok(step));
         }
-        assert_eq!(parser.large(), Some(Large { start: input.len() - 1, len: 50_000 }));
+        assert_eq!(parser.large(), Some(LargeArgument { start: input.len() - 1, len: 50_000 }));
         assert!(!parser.awaits_line_end());
         parser.keep_outside();
         input.extend_from_slice(b"\r\n*1\r\n");
         let step = parser.next(&input, &mut position, &limits, &mut arguments);
-        assert_eq!(step, Ok(Step::CompleteOutside(vec![1, 3])));
+        assert_eq!(step, Ok(ParseStep::CompleteOutside(vec![1, 3])));
         assert_eq!(arguments, [&b"a"[..], b"", b"b", b""]);
         assert_eq!(position, input.len() - 4);
         assert!(!parser.is_partial());
@@ -582,17 +583,17 @@ mod tests {
                 let step = parser.next(&buffer, &mut position, limits, &mut arguments);
                 assert_eq!(arguments[0], b"other");
                 match step {
-                    Ok(Step::Complete) => {
+                    Ok(ParseStep::Complete) => {
                         assert!(!parser.is_partial());
                         commands.push(arguments[1..].iter().map(|part| part.to_vec()).collect());
                     }
-                    Ok(Step::CompleteOutside(_)) => unreachable!("nothing is kept outside"),
-                    Ok(Step::Inline(words)) => {
+                    Ok(ParseStep::CompleteOutside(_)) => unreachable!("nothing is kept outside"),
+                    Ok(ParseStep::Inline(words)) => {
                         assert_eq!(arguments.len(), 1);
                         commands.push(words);
                     }
-                    Ok(Step::Empty) => assert_eq!(arguments.len(), 1),
-                    Ok(Step::Incomplete { wanted }) => {
+                    Ok(ParseStep::Empty) => assert_eq!(arguments.len(), 1),
+                    Ok(ParseStep::Incomplete { wanted }) => {
                         assert!(wanted > 0);
                         assert_eq!(position, before);
                         assert_eq!(arguments.len(), 1);
@@ -645,7 +646,7 @@ mod tests {
         let input = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
         let (mut position, mut arguments) = (0, Vec::new());
         let step = Parser::default().next(input, &mut position, &limits(), &mut arguments);
-        assert_eq!(step, Ok(Step::Complete));
+        assert_eq!(step, Ok(ParseStep::Complete));
         assert_eq!(arguments, [b"GET", b"key"]);
         assert!(arguments.iter().all(|argument| input.as_ptr_range().contains(&argument.as_ptr())));
         assert_eq!(position, input.len());
@@ -758,14 +759,14 @@ mod tests {
     fn a_hint_completes_an_argument() {
         let input = b"*2\r\n$3\r\nGET\r\n$1000\r\nabc";
         let step = Parser::default().next(input, &mut 0, &limits(), &mut Vec::new());
-        assert_eq!(step, Ok(Step::Incomplete { wanted: 1000 - 3 + 2 }));
+        assert_eq!(step, Ok(ParseStep::Incomplete { wanted: 1000 - 3 + 2 }));
     }
 
     #[test]
     fn a_claimed_count_reserves_nothing() {
         let (mut parser, mut arguments) = (Parser::default(), Vec::new());
         let step = parser.next(b"*2147483647\r\n$1\r\na\r\n", &mut 0, &limits(), &mut arguments);
-        assert_eq!(step, Ok(Step::Incomplete { wanted: 1 }));
+        assert_eq!(step, Ok(ParseStep::Incomplete { wanted: 1 }));
         assert!(arguments.capacity() < 16 && parser.memory_len() == 0);
     }
 
@@ -780,10 +781,10 @@ mod tests {
         let (mut parser, mut position, mut arguments) = (Parser::default(), 0, Vec::new());
         for end in (0..input.len()).step_by(100) {
             let step = parser.next(&input[..end], &mut position, &limits(), &mut arguments);
-            assert!(matches!(step, Ok(Step::Incomplete { .. })));
+            assert!(matches!(step, Ok(ParseStep::Incomplete { .. })));
         }
         let step = parser.next(&input, &mut position, &limits(), &mut arguments);
-        assert_eq!((step, position), (Ok(Step::Complete), input.len()));
+        assert_eq!((step, position), (Ok(ParseStep::Complete), input.len()));
         assert!(arguments.iter().eq(command.iter()));
     }
 

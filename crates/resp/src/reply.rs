@@ -31,13 +31,13 @@ impl Protocol {
 #[derive(Debug)]
 pub struct Reply<'a> {
     output: &'a mut Vec<u8>,
-    parts: Option<&'a mut Vec<Part>>,
+    parts: Option<&'a mut Vec<ReplyPart>>,
     protocol: Protocol,
 }
 
 /// Bytes that belong into the output at `at` but are not copied there.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct ReplyPart {
     pub at: usize,
     pub bytes: SharedSlice,
 }
@@ -86,7 +86,7 @@ impl<'a> Reply<'a> {
     #[inline(always)]
     pub fn with_parts(
         output: &'a mut Vec<u8>,
-        parts: &'a mut Vec<Part>,
+        parts: &'a mut Vec<ReplyPart>,
         protocol: Protocol,
     ) -> Self {
         Self { output, parts: Some(parts), protocol }
@@ -112,7 +112,7 @@ impl<'a> Reply<'a> {
 
     /// Removes and returns what was written since the output was `len` long: the bytes, and the
     /// parts that belong between them.
-    pub fn take_since(&mut self, len: usize) -> (Vec<u8>, Vec<Part>) {
+    pub fn take_since(&mut self, len: usize) -> (Vec<u8>, Vec<ReplyPart>) {
         let bytes = self.output.split_off(len);
         let Some(parts) = &mut self.parts else { return (bytes, Vec::new()) };
         let mut taken = parts.split_off(parts.len() - parts_since(parts, len).len());
@@ -121,7 +121,7 @@ impl<'a> Reply<'a> {
     }
 
     /// Appends what `take_since` has returned.
-    pub fn append(&mut self, bytes: &[u8], taken: &[Part]) {
+    pub fn append(&mut self, bytes: &[u8], taken: &[ReplyPart]) {
         let Some(parts) = &mut self.parts else {
             let mut from = 0;
             for part in taken {
@@ -133,7 +133,7 @@ impl<'a> Reply<'a> {
             return;
         };
         let start = self.output.len();
-        parts.extend(taken.iter().map(|part| Part { at: start + part.at, ..part.clone() }));
+        parts.extend(taken.iter().map(|part| ReplyPart { at: start + part.at, ..part.clone() }));
         self.output.extend_from_slice(bytes);
     }
 
@@ -214,7 +214,7 @@ impl<'a> Reply<'a> {
                 self.output.push(b'$');
                 self.output.extend_from_slice(digits.format(value.len()).as_bytes());
                 self.output.extend_from_slice(b"\r\n");
-                parts.push(Part { at: self.output.len(), bytes: Arc::clone(value).into() });
+                parts.push(ReplyPart { at: self.output.len(), bytes: Arc::clone(value).into() });
                 self.raw(b"\r\n");
             }
             None => self.bulk(value),
@@ -227,7 +227,7 @@ impl<'a> Reply<'a> {
         match (&mut self.parts, reply.strip_suffix(b"\r\n")) {
             (Some(parts), Some(before)) => {
                 let bytes = SharedSlice::new(Arc::clone(reply), 0..before.len());
-                parts.push(Part { at: self.output.len(), bytes });
+                parts.push(ReplyPart { at: self.output.len(), bytes });
                 // The line end is written here so that the part does not end at the end of a reply.
                 self.raw(b"\r\n");
             }
@@ -240,7 +240,7 @@ impl<'a> Reply<'a> {
         self.bulk_header(len);
         for bytes in parts {
             match &mut self.parts {
-                Some(parts) => parts.push(Part { at: self.output.len(), bytes }),
+                Some(parts) => parts.push(ReplyPart { at: self.output.len(), bytes }),
                 None => self.output.extend_from_slice(&bytes),
             }
         }
@@ -472,14 +472,14 @@ impl<'a> Reply<'a> {
 }
 
 /// The parts that lie behind the output's first `start` bytes.
-pub fn parts_since(parts: &[Part], start: usize) -> &[Part] {
+pub fn parts_since(parts: &[ReplyPart], start: usize) -> &[ReplyPart] {
     // Each part has a line end behind it that is in the output, so no part lies exactly between two
     // replies.
     &parts[parts.partition_point(|part| part.at < start)..]
 }
 
 /// Drops the parts that lie behind the output's first `start` bytes.
-pub fn truncate_parts(parts: &mut Vec<Part>, start: usize) {
+pub fn truncate_parts(parts: &mut Vec<ReplyPart>, start: usize) {
     if !parts.is_empty() {
         let kept = parts.len() - parts_since(parts, start).len();
         parts.truncate(kept);

@@ -13,11 +13,11 @@ use crate::state::budget::{NO_MEMORY, Output};
 use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Returned, Stack, lua_function,
 };
-use crate::state::{Buffers, Chunk, Registration};
+use crate::state::{CallBuffers, Chunk, Registration};
 
 /// Which code finds the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Audience {
+pub(crate) enum ApiCaller {
     Scripts,
     Functions,
     /// A library's code while it is loaded.
@@ -25,7 +25,7 @@ pub(crate) enum Audience {
 }
 
 /// Pushes the table.
-pub(crate) fn push_table(stack: Stack, audience: Audience) {
+pub(crate) fn push_table(stack: Stack, audience: ApiCaller) {
     type Functions = &'static [(&'static str, crate::state::raw::lua_CFunction)];
     const RUNNING: Functions = &[
         ("call", call),
@@ -43,9 +43,9 @@ pub(crate) fn push_table(stack: Stack, audience: Audience) {
     stack.push_table(0, 32);
     let table = stack.top();
     let functions: &[Functions] = match audience {
-        Audience::Scripts => &[RUNNING, SCRIPTS],
-        Audience::Functions => &[RUNNING],
-        Audience::Loading => &[LOADING],
+        ApiCaller::Scripts => &[RUNNING, SCRIPTS],
+        ApiCaller::Functions => &[RUNNING],
+        ApiCaller::Loading => &[LOADING],
     };
     for (name, function) in functions.iter().flat_map(|functions| functions.iter()) {
         stack.push_function(*function);
@@ -163,7 +163,7 @@ fn run_command(stack: Stack, raising: bool) -> Returned {
 
 /// Has the host execute the command. The script pauses in the midst of one that takes long.
 #[inline(always)]
-fn carry_out(stack: Stack, buffers: &mut Buffers) -> Called {
+fn carry_out(stack: Stack, buffers: &mut CallBuffers) -> Called {
     let core = stack.core();
     let Some(host) = core.host() else { return Called::Stop };
     let (args, reply) = (&buffers.args[..], &mut buffers.reply);
@@ -186,7 +186,7 @@ fn carry_out(stack: Stack, buffers: &mut Buffers) -> Called {
 const CALL_STEPS: usize = 128;
 
 /// Takes the arguments of the function as those of a command: strings, and numbers as their text.
-fn take_arguments(stack: Stack, buffers: &mut Buffers) -> Result<(), &'static [u8]> {
+fn take_arguments(stack: Stack, buffers: &mut CallBuffers) -> Result<(), &'static [u8]> {
     let count = stack.top();
     if count == 0 {
         return Err(NO_ARGUMENTS);

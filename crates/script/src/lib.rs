@@ -22,4 +22,4 @@ pub use self::shebang::{ScriptFlags, Shebang, ShebangError, is_name};
 pub use self::state::hash::{Chains, HashKey, choose_hash_key};
 pub use self::state::pool::MemoryPool;
 pub use self::state::{Api, Chunk, Profile, Registration};
-pub use self::vm::{Ended, Progress, Vm};
+pub use self::vm::{Ended, ScriptProgress, Vm};

@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_int};
 
 use mlua_sys as lua;
 
-use crate::api::{self, Audience};
+use crate::api::{self, ApiCaller};
 use crate::library::{bits, json, msgpack, pattern, structs, tables};
 use crate::state::frame::{Frame, raising_function};
 use crate::state::raw::{
@@ -90,8 +90,8 @@ pub(crate) fn open(stack: Stack, core: &Core) {
         stack.set_field(LUA_GLOBALSINDEX, name.as_bytes());
     }
     let audience = match core.profile {
-        Profile::Scripts => Audience::Scripts,
-        Profile::Library => Audience::Functions,
+        Profile::Scripts => ApiCaller::Scripts,
+        Profile::Library => ApiCaller::Functions,
     };
     api::push_table(stack, audience);
     stack.copy(-1);
@@ -190,7 +190,7 @@ pub(crate) fn begin_loading(stack: Stack) {
     set_marked(stack, metatable, &KEPT);
     stack.push_table(0, 2);
     let globals = stack.top();
-    api::push_table(stack, Audience::Loading);
+    api::push_table(stack, ApiCaller::Loading);
     let table = stack.top();
     insist(stack, table);
     protect(stack);

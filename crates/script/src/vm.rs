@@ -22,7 +22,9 @@ use crate::state::raw::{
     LUA_GLOBALSINDEX, LUA_TBOOLEAN, LUA_TNIL, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise,
     Returned, Stack, lua_Debug, lua_function,
 };
-use crate::state::{Api, Chunk, Core, Failure, Kept, Profile, Registration, allocate, is_text};
+use crate::state::{
+    Api, Chunk, Core, Profile, Registration, RegistryValues, ScriptFailure, allocate, is_text,
+};
 
 /// A Lua state.
 pub struct Vm {
@@ -37,7 +39,7 @@ type Fiber = Coroutine<(), (), c_int, DefaultStack>;
 
 /// What became of a script that was started or resumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Progress {
+pub enum ScriptProgress {
     /// It is over: `Vm::finish` tells how.
     Over,
     /// Its host let it pause: `Vm::resume` has it go on.
@@ -90,7 +92,7 @@ impl Vm {
     fn set_up(&self) {
         let (stack, core) = (self.stack(), self.core());
         sandbox::open(stack, core);
-        let mut kept = Kept::default();
+        let mut kept = RegistryValues::default();
         stack.copy(LUA_GLOBALSINDEX);
         kept.globals = stack.keep();
         stack.push_bytes(b"KEYS");
@@ -175,7 +177,7 @@ impl Vm {
         keys: &[&[u8]],
         arguments: &[&[u8]],
         protocol: Protocol,
-    ) -> Progress {
+    ) -> ScriptProgress {
         let (stack, core) = (self.stack(), self.core());
         self.begin(host);
         core.protocol.set(protocol);
@@ -208,15 +210,15 @@ impl Vm {
     }
 
     /// Has a script go on that paused.
-    pub fn resume(&mut self) -> Progress {
-        let Some(fiber) = &mut self.fiber else { return Progress::Over };
+    pub fn resume(&mut self) -> ScriptProgress {
+        let Some(fiber) = &mut self.fiber else { return ScriptProgress::Over };
         match fiber.resume(()) {
-            CoroutineResult::Yield(()) => Progress::Paused,
+            CoroutineResult::Yield(()) => ScriptProgress::Paused,
             CoroutineResult::Return(status) => {
                 self.stack = self.fiber.take().map(Coroutine::into_stack);
                 self.core().status.set(status);
                 self.core().yielder.set(std::ptr::null());
-                Progress::Over
+                ScriptProgress::Over
             }
         }
     }
@@ -243,7 +245,7 @@ impl Vm {
         if self.fiber.is_some() {
             self.core().host.set(None);
             self.core().note_stop(self.stack().state(), "abandoned");
-            while self.resume() == Progress::Paused {}
+            while self.resume() == ScriptProgress::Paused {}
             self.end(&mut Reply::new(&mut Vec::new(), Protocol::Resp2));
             self.stack().set_top(0);
         }
@@ -265,7 +267,7 @@ impl Vm {
         self.hosted(sandbox::begin_loading);
         stack.push_kept(self.core().kept.get().handler);
         stack.push_kept(chunk.0);
-        while self.enter(0, 0) == Progress::Paused {}
+        while self.enter(0, 0) == ScriptProgress::Paused {}
         self.hosted(sandbox::end_loading);
         let core = self.core();
         core.host.set(None);
@@ -283,7 +285,7 @@ impl Vm {
 
     /// Calls the function that lies on the stack above the handler of errors, with the arguments
     /// above it.
-    fn enter(&mut self, arguments: c_int, results: c_int) -> Progress {
+    fn enter(&mut self, arguments: c_int, results: c_int) -> ScriptProgress {
         let stack = self.stack.take().unwrap_or_else(|| {
             DefaultStack::new(STACK_BYTES).expect("there is address space for a stack")
         });
@@ -327,7 +329,7 @@ impl Vm {
         } else if core.status.get() == lua::LUA_OK && stopping.is_none() && failure.is_none() {
             convert::append_simple(stack, core.resp3.get(), reply);
             Ended::Replied
-        } else if let Some(Failure { text, counted }) = failure {
+        } else if let Some(ScriptFailure { text, counted }) = failure {
             Ended::Failed { text, counted }
         } else {
             let text = match stopping {
@@ -383,7 +385,7 @@ fn run(core: &Core, arguments: c_int, results: c_int) -> c_int {
 /// Converts the table on top to a reply, or to what the script failed with.
 fn convert_result(core: &Core, stack: Stack) -> Result<(), Raise> {
     if let Some((text, counted)) = convert::error_of(stack) {
-        *core.failure.borrow_mut() = Some(Failure { text, counted });
+        *core.failure.borrow_mut() = Some(ScriptFailure { text, counted });
         return Err(Raise);
     }
     let mut output = Output::reusing(stack, core, core.take_reply());
@@ -391,7 +393,7 @@ fn convert_result(core: &Core, stack: Stack) -> Result<(), Raise> {
         convert::append_result(stack, core.resp3.get(), core.protocol.get(), &mut output);
     if let Err(Raise) = converted {
         let text = [b"ERR ", stack.bytes(-1).unwrap_or_default()].concat();
-        *core.failure.borrow_mut() = Some(Failure { text, counted: false });
+        *core.failure.borrow_mut() = Some(ScriptFailure { text, counted: false });
         return Err(Raise);
     }
     *core.reply.borrow_mut() = Some(output.take());
@@ -433,7 +435,7 @@ fn describe_error(stack: Stack) -> Returned {
     if let Some((source, line)) = place(stack) {
         text.extend_from_slice(format!(" script: on {source}:{line}.").as_bytes());
     }
-    *core.failure.borrow_mut() = Some(Failure { text, counted });
+    *core.failure.borrow_mut() = Some(ScriptFailure { text, counted });
     stack.copy(1);
     Ok(1)
 }

@@ -5,7 +5,7 @@ mod common;
 use std::ptr::NonNull;
 
 use bobbin_resp::Protocol;
-use bobbin_script::{Chains, Progress, Verdict};
+use bobbin_script::{Chains, ScriptProgress, Verdict};
 
 use common::{Echo, new_vm};
 
@@ -27,7 +27,7 @@ fn chains(arguments: &[String], code: &str) -> Chains {
         unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &arguments, Protocol::Resp2) };
     // The table is whole long before.
     for _ in 0..20 {
-        assert_eq!(progress, Progress::Paused);
+        assert_eq!(progress, ScriptProgress::Paused);
         progress = vm.resume();
     }
     let chains = vm.longest_chains();

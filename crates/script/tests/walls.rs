@@ -6,7 +6,7 @@ mod common;
 use std::ptr::NonNull;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Api, Ended, Progress, Verdict};
+use bobbin_script::{Api, Ended, ScriptProgress, Verdict};
 
 use common::{Echo, SLOW_CALLS, failure, failure_for, new_vm, new_vm_with, run};
 
@@ -133,7 +133,7 @@ fn what_takes_long_pauses_in_one_call() {
             // SAFETY: the host lives until the script is over.
             let mut progress =
                 unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
-            while progress == Progress::Paused && !(gives_up && pauses == 10) {
+            while progress == ScriptProgress::Paused && !(gives_up && pauses == 10) {
                 pauses += 1;
                 progress = vm.resume();
             }
@@ -334,7 +334,7 @@ fn environments_can_be_changed_but_not_what_others_find() {
         // SAFETY: the host lives until the script is over, which never pauses.
         let progress =
             unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
-        assert_eq!(progress, Progress::Over);
+        assert_eq!(progress, ScriptProgress::Over);
         vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
         assert_eq!(out, b":1\r\n");
     }
@@ -353,7 +353,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
     let mut progress =
         unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
     let mut pauses = 0;
-    while progress == Progress::Paused {
+    while progress == ScriptProgress::Paused {
         pauses += 1;
         progress = vm.resume();
     }
@@ -362,7 +362,7 @@ fn a_script_pauses_anywhere_and_goes_on() {
     assert_eq!(out, b":1000000\r\n");
     // SAFETY: the host lives until the script was abandoned.
     let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, &[], &[], Protocol::Resp2) };
-    assert_eq!(progress, Progress::Paused);
+    assert_eq!(progress, ScriptProgress::Paused);
     vm.abandon();
     assert_eq!(
         run(&mut vm, "return redis.call('a', 1.5, KEYS[1])").1,
@@ -381,7 +381,7 @@ fn a_script_pauses_in_a_slow_command() {
     let mut progress =
         unsafe { vm.start(NonNull::from(&mut host), chunk, keys, &[], Protocol::Resp2) };
     for _ in 0..SLOW_CALLS {
-        assert_eq!(progress, Progress::Paused);
+        assert_eq!(progress, ScriptProgress::Paused);
         progress = vm.resume();
     }
     let mut out = Vec::new();
@@ -397,7 +397,7 @@ fn a_script_pauses_in_a_slow_command() {
     let mut host = Echo { looks: 1, verdict: Verdict::Pause, left: 0 };
     // SAFETY: the host lives until the script was abandoned.
     let progress = unsafe { vm.start(NonNull::from(&mut host), chunk, keys, &[], Protocol::Resp2) };
-    assert_eq!(progress, Progress::Paused);
+    assert_eq!(progress, ScriptProgress::Paused);
     vm.abandon();
     assert_eq!(run(&mut vm, "return redis.call('slow')").1, "+done\r\n");
 }

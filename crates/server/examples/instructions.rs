@@ -11,7 +11,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::{Embedded, Process, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
@@ -59,7 +59,7 @@ fn main() {
 
 /// All workers at once, from different keys on.
 fn run_threads(config: Config, load: &str, commands: usize, workers: usize) {
-    let process = Process::new(config).expect("a server can be made");
+    let process = EmbeddedProcess::new(config).expect("a server can be made");
     let mut first = process.worker(0).expect("a worker can be made");
     let mut session = first.connect();
     fill(&mut first, &mut session);
@@ -85,7 +85,7 @@ fn run_threads(config: Config, load: &str, commands: usize, workers: usize) {
     println!("{:.1} ns", took.as_nanos() as f64 / (commands * workers) as f64);
 }
 
-fn make_users(embedded: &mut Embedded, session: &mut Session, users: &str) {
+fn make_users(embedded: &mut Embedded, session: &mut EmbeddedSession, users: &str) {
     if users == "none" {
         return;
     }
@@ -128,7 +128,7 @@ fn command(load: &str, number: usize) -> Vec<u8> {
     }
 }
 
-fn fill(embedded: &mut Embedded, session: &mut Session) {
+fn fill(embedded: &mut Embedded, session: &mut EmbeddedSession) {
     embedded.set_time(1_000_000);
     for number in 0..=KEYS {
         embedded.feed(session, &command("set", number));

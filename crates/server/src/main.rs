@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bobbin_server::base::cores::{self, CoreWork, Share};
+use bobbin_server::base::cores::{self, CoreShare, CoreWork};
 use bobbin_server::base::memory;
 use bobbin_server::config::{CommandLine, Config, Directives};
 use bobbin_server::engine::acl;
@@ -125,7 +125,7 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     // All threads that are started from here on inherit this. No other thread should wait for the
     // end of their turns, whatever they do beside the workers. The same holds for the workers until
     // they know better.
-    cores::share(Share::ShortTurns);
+    cores::share(CoreShare::ShortTurns);
     signals::ignore_file_size_signal();
     logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
     cores::assign(config.core_lists());

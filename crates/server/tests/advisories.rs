@@ -8,7 +8,7 @@
 mod payloads;
 
 use bobbin_resp::Value;
-use payloads::{Bench, Outcome};
+use payloads::{PayloadBench, PayloadOutcome};
 
 /// A number, as serialised values have it.
 fn number(number: u64) -> Vec<u8> {
@@ -42,8 +42,8 @@ fn ziplist(claimed_len: u32, claimed_last: u32, claimed_count: u16, entries: &[u
 }
 
 #[track_caller]
-fn refused(bench: &mut Bench, body: &[u8]) {
-    assert_eq!(bench.restore(body), Outcome::Refused, "{}", body.escape_ascii());
+fn refused(bench: &mut PayloadBench, body: &[u8]) {
+    assert_eq!(bench.restore(body), PayloadOutcome::Refused, "{}", body.escape_ascii());
 }
 
 #[track_caller]
@@ -75,7 +75,7 @@ const STREAM_3: u8 = 21;
 /// An intset's length was a product of 32 bits.
 #[test]
 fn cve_2021_32687_and_29478_intsets_that_claim_more_than_they_have() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for (width, count) in
         [(8u32, 0x2000_0001u32), (4, 0x4000_0001), (8, u32::MAX), (2, 2), (0, 1), (3, 1)]
     {
@@ -93,7 +93,7 @@ fn cve_2021_32687_and_29478_intsets_that_claim_more_than_they_have() {
 /// Lengths of ziplists and listpacks, of entries and as a whole, beyond 32 bits when added to.
 #[test]
 fn cve_2021_32627_and_32628_packed_lengths_that_overflow() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     // A string of nearly 4 GiB.
     let huge_string = [0xf0, 0xff, 0xff, 0xff, 0xff, b'a', 0x01];
     for kind in [HASH_LISTPACK, ZSET_LISTPACK, SET_LISTPACK] {
@@ -118,7 +118,7 @@ fn cve_2021_32627_and_32628_packed_lengths_that_overflow() {
 /// Values that claim a huge number of elements: nothing is allocated for it.
 #[test]
 fn cve_2021_32625_and_21309_sizes_that_are_products() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for kind in [1, 2, 3, 4, 5, 14, 15, 19, 21, 22] {
         for count in [u64::MAX, u64::MAX / 2, 1 << 61, 1 << 32] {
             refused(&mut bench, &[vec![kind], number(count), string(b"a")].concat());
@@ -133,7 +133,7 @@ fn cve_2021_32625_and_21309_sizes_that_are_products() {
 /// The table of LCS (once STRALGO) has the product of both lengths.
 #[test]
 fn cve_2021_29477_the_table_of_lcs() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for key in ["a", "b"] {
         assert_eq!(bench.say_words(&format!("SETRANGE {key} 131071 x")), Value::Integer(131_072));
     }
@@ -146,7 +146,7 @@ fn cve_2021_29477_the_table_of_lcs() {
 /// Strings near the limit of their length, and offsets beyond any.
 #[test]
 fn cve_2021_41099_and_2022_35977_offsets_of_strings() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for offset in [536_870_912, i64::MAX - 1, i64::MAX] {
         let reply = bench.say_words(&format!("SETRANGE s {offset} xy"));
         assert!(error(&reply).contains("exceeds maximum"), "{reply:?}");
@@ -181,7 +181,7 @@ fn cve_2021_41099_and_2022_35977_offsets_of_strings() {
 /// XAUTOCLAIM over entries that were deleted, with counts whose size in bytes would overflow.
 #[test]
 fn cve_2022_31144_and_35951_xautoclaim_of_deleted_entries() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for id in 1..=3 {
         bench.say_words(&format!("XADD s {id} f v"));
     }
@@ -205,7 +205,7 @@ fn cve_2022_31144_and_35951_xautoclaim_of_deleted_entries() {
 /// Patterns of many stars against a text that nearly matches.
 #[test]
 fn cve_2022_36021_patterns_that_are_tried_over_and_over() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let text = "a".repeat(2000);
     bench.say(&[b"SET", text.as_bytes(), b"1"]);
     bench.say(&[b"HSET", b"h", text.as_bytes(), b"1"]);
@@ -223,7 +223,7 @@ fn cve_2022_36021_patterns_that_are_tried_over_and_over() {
 /// what they ask for.
 #[test]
 fn cve_2023_22458_and_25155_counts_of_random_elements() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let commands = ["SRANDMEMBER s", "HRANDFIELD h", "ZRANDMEMBER z"];
     bench.say_words("SADD s a");
     bench.say_words("HSET h a 1");
@@ -252,7 +252,7 @@ fn cve_2023_22458_and_25155_counts_of_random_elements() {
 /// The same count of elements may be more than there is memory for, if they are long.
 #[test]
 fn random_elements_that_repeat_are_bounded_in_bytes() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let long = vec![b'x'; 8 << 20];
     bench.say(&[b"SADD", b"s", &long]);
     bench.say(&[b"HSET", b"h", b"f", &long]);
@@ -265,7 +265,7 @@ fn random_elements_that_repeat_are_bounded_in_bytes() {
 /// MSETNX with a key twice, and MSETEX with it.
 #[test]
 fn cve_2023_28425_msetnx_with_a_key_twice() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     assert_eq!(bench.say_words("MSETNX k 1 k 2"), Value::Integer(1));
     assert_eq!(bench.say_words("MSETNX k 3 k 4"), Value::Integer(0));
     assert_eq!(bench.say_words("MSETEX 2 k 5 k 6 XX"), Value::Integer(1));
@@ -277,7 +277,7 @@ fn cve_2023_28425_msetnx_with_a_key_twice() {
 /// HINCRBYFLOAT that is refused must leave nothing that ends the server when it is read.
 #[test]
 fn cve_2023_28856_hincrbyfloat_that_is_refused() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for increment in ["inf", "-inf", "nan", "1e5000", "-1e5000", "0x1p99999"] {
         error(&bench.say_words(&format!("HINCRBYFLOAT h f {increment}")));
         error(&bench.say_words(&format!("INCRBYFLOAT s {increment}")));
@@ -292,7 +292,7 @@ fn cve_2023_28856_hincrbyfloat_that_is_refused() {
 /// Keys of commands with many words.
 #[test]
 fn cve_2023_36824_keys_of_commands_with_many_words() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let keys: Vec<String> = (0..3000).map(|key| key.to_string()).collect();
     for command in
         [&["MGET"][..], &["SORT", "k"], &["EVAL", "", "3000"], &["ZUNIONSTORE", "d", "3000"]]
@@ -315,7 +315,7 @@ fn cve_2023_36824_keys_of_commands_with_many_words() {
 /// Patterns so long that each star was a call within a call.
 #[test]
 fn cve_2024_31228_long_patterns() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let text = "ab".repeat(20_000);
     bench.say(&[b"SET", text.as_bytes(), b"1"]);
     for pattern in
@@ -337,7 +337,7 @@ fn cve_2024_31228_long_patterns() {
 /// Selectors of ACL that end in the middle.
 #[test]
 fn cve_2024_31227_and_51741_selectors_that_are_none() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for rule in [
         "%",
         "%~",
@@ -367,7 +367,7 @@ fn cve_2024_31227_and_51741_selectors_that_are_none() {
 /// count.
 #[test]
 fn cve_2025_32023_runs_of_a_hyperloglog_that_add_up_to_too_many() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     bench.say_words("PFADD sound a b c");
     let header = b"HYLL\x01\0\0\0\0\0\0\0\0\0\0\x80";
     let zeros = b"\x7f\xff";
@@ -414,8 +414,11 @@ fn cve_2025_32023_runs_of_a_hyperloglog_that_add_up_to_too_many() {
 /// added.
 #[test]
 fn cve_2026_25243_zipmaps_with_lengths_in_the_wrong_form() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.restore(&packed(HASH_ZIPMAP, b"\x01\x01f\x01\0v\xff")), Outcome::Restored);
+    let mut bench = PayloadBench::new();
+    assert_eq!(
+        bench.restore(&packed(HASH_ZIPMAP, b"\x01\x01f\x01\0v\xff")),
+        PayloadOutcome::Restored
+    );
     for zipmap in [
         &b"\x01\xfe\x01\0\0\0f\x01\0v\xff"[..],
         b"\x01\x01f\xfe\x01\0\0\0\0v\xff",
@@ -432,7 +435,7 @@ fn cve_2026_25243_zipmaps_with_lengths_in_the_wrong_form() {
 /// An odd number of entries where fields and values, or members and scores, come in pairs.
 #[test]
 fn packed_pairs_of_which_one_half_is_missing() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for kind in [HASH_LISTPACK, ZSET_LISTPACK] {
         refused(&mut bench, &packed(kind, &sound_listpack(1, b"\x81a\x02")));
         refused(&mut bench, &packed(kind, &sound_listpack(3, b"\x81a\x02\x01\x01\x81b\x02")));
@@ -459,7 +462,7 @@ fn stream(last_ms: u64, groups: &[u8]) -> Vec<u8> {
 /// it is not pending in the group.
 #[test]
 fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let id = [1u64.to_be_bytes(), 1u64.to_be_bytes()].concat();
     let pending = [&id[..], &0u64.to_le_bytes(), &[1]].concat();
     let consumer = |name: &[u8], ids: &[&[u8]]| {
@@ -473,7 +476,7 @@ fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
     };
     let (one, two) = (consumer(b"a", &[&id]), consumer(b"b", &[&id]));
     let sound = group(&[&pending], &[one.clone(), consumer(b"b", &[])]);
-    assert_eq!(bench.restore(&stream(1, &sound)), Outcome::Restored);
+    assert_eq!(bench.restore(&stream(1, &sound)), PayloadOutcome::Restored);
     refused(&mut bench, &stream(1, &group(&[&pending], &[one.clone(), two.clone()])));
     refused(&mut bench, &stream(1, &group(&[&pending], &[consumer(b"a", &[&id, &id])])));
     refused(&mut bench, &stream(1, &group(&[&pending], &[consumer(b"a", &[])])));
@@ -487,7 +490,7 @@ fn cve_2026_63639_an_entry_that_is_pending_with_two_consumers() {
 /// What comes behind an empty request is a request of its own, of either form.
 #[test]
 fn cve_2026_27623_requests_behind_empty_ones() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for empty in ["\r\n", "*0\r\n", "*-1\r\n", "\n", " \r\n"] {
         for request in ["PING\r\n", "*1\r\n$4\r\nPING\r\n"] {
             assert_eq!(
@@ -502,7 +505,7 @@ fn cve_2026_27623_requests_behind_empty_ones() {
 /// the server.
 #[test]
 fn listpacks_that_cannot_be_walked_from_their_end() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let entries = b"\x02\x01\x80\x81";
     for kind in [HASH_LISTPACK, ZSET_LISTPACK, SET_LISTPACK] {
         refused(&mut bench, &packed(kind, &sound_listpack(2, entries)));
@@ -517,7 +520,7 @@ fn listpacks_that_cannot_be_walked_from_their_end() {
 /// that, or what is added then could never be loaded again.
 #[test]
 fn the_last_id_stays_above_deleted_entries() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let entries = b"\x01\x01\x01\x01\x01\x01\x81f\x02\0\x01\x02\x01\0\x01\0\x01\x81v\x02\x04\x01\x03\x01\x0a\x01\0\x01\x81w\x02\x04\x01";
     let master = [1u64.to_be_bytes(), 1u64.to_be_bytes()].concat();
     let node = [string(&master), string(&sound_listpack(15, entries))].concat();

@@ -5,14 +5,14 @@
 mod payloads;
 
 use bobbin_resp::Value;
-use payloads::Bench;
+use payloads::PayloadBench;
 
 fn words<'a>(command: &[&'a [u8]], repeated: &[&'a [u8]], times: usize) -> Vec<&'a [u8]> {
     [command, &repeated.repeat(times)].concat()
 }
 
 /// The reply of a command in a transaction, which is done at once.
-fn at_once(bench: &mut Bench, command: &[&[u8]]) -> Value {
+fn at_once(bench: &mut PayloadBench, command: &[&[u8]]) -> Value {
     bench.say(&[b"MULTI"]);
     bench.say(command);
     match bench.say(&[b"EXEC"]) {
@@ -24,7 +24,7 @@ fn at_once(bench: &mut Bench, command: &[&[u8]]) -> Value {
 /// GET answers an element as often as it is named.
 #[test]
 fn sort_with_many_gets() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let numbers: Vec<String> = (0..300).map(|number| format!("{}", number * 7 % 300)).collect();
     let numbers: Vec<&[u8]> = numbers.iter().map(String::as_bytes).collect();
     bench.say(&[&[&b"RPUSH"[..], b"l"][..], &numbers].concat());
@@ -52,7 +52,7 @@ fn sort_with_many_gets() {
 /// A sparse HyperLogLog is walked for each element; merging one costs more than naming it.
 #[test]
 fn hyperloglogs_with_many_elements_and_keys() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let elements: Vec<String> = (0..700).map(|number| format!("element {number}")).collect();
     let elements: Vec<&[u8]> = elements.iter().map(String::as_bytes).collect();
     for chunk in elements.chunks(200) {
@@ -85,7 +85,7 @@ fn hyperloglogs_with_many_elements_and_keys() {
 fn geosearch_in_a_polygon_of_many_edges() {
     const MEMBERS: usize = 3000;
     const EDGES: usize = 1000;
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let places: Vec<[String; 3]> = (0..MEMBERS)
         .map(|at| {
             let x = at * 7919 % MEMBERS;
@@ -135,7 +135,7 @@ fn geosearch_in_a_polygon_of_many_edges() {
 /// The log keeps a copy of the name for each command.
 #[test]
 fn long_names_of_clients_in_the_slow_log() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     bench.say(&[b"CONFIG", b"SET", b"slowlog-log-slower-than", b"0"]);
     bench.say(&[b"CLIENT", b"SETNAME", &[b'n'; 1000]]);
     bench.say(&[b"PING"]);
@@ -148,7 +148,7 @@ fn long_names_of_clients_in_the_slow_log() {
 /// A value that is named again is answered again, from wherever it lies; so is what is not there.
 #[test]
 fn many_answers_of_the_same_values() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let values = [10, 127, 128, 4000, 20_000, 300_000].map(|len| vec![b'v'; len]);
     for (number, value) in values.iter().enumerate() {
         let name = format!("k{number}");

@@ -2,7 +2,7 @@
 
 mod grammar;
 
-use grammar::{Choices, Keys, Row, WAYS, Walls, rows};
+use grammar::{Choices, GrammarRow, KeyNames, WAYS, Walls, rows};
 
 /// The same bytes for the same seed.
 fn bytes(seed: u64) -> Vec<u8> {
@@ -21,7 +21,7 @@ fn a_user_gets_nothing_beyond_its_keys() {
         for round in 0..rounds {
             let bytes = bytes(number as u64 * 1000 + round + 1);
             let mut choices = Choices::new(&bytes);
-            let keys = if round % 3 == 2 { Keys::Both } else { Keys::Closed };
+            let keys = if round % 3 == 2 { KeyNames::Both } else { KeyNames::Closed };
             let command = row.command(&mut choices, keys);
             let way = WAYS[round as usize % 3];
             for at in 1..command.len() {
@@ -41,10 +41,10 @@ fn a_user_gets_nothing_beyond_its_keys() {
 #[test]
 fn most_commands_about_open_keys_succeed() {
     let (mut walls, rows) = (Walls::new(), rows());
-    let succeeds = |walls: &mut Walls, row: &Row, number: usize| {
+    let succeeds = |walls: &mut Walls, row: &GrammarRow, number: usize| {
         (0..2000).any(|round| {
             let bytes = bytes((number * 1000 + round + 1) as u64);
-            let command = row.command(&mut Choices::new(&bytes), Keys::Open);
+            let command = row.command(&mut Choices::new(&bytes), KeyNames::Open);
             walls.send(row, &command, WAYS[round % 2])
         })
     };

@@ -2,24 +2,24 @@
 
 mod payloads;
 
-use payloads::{Bench, Outcome};
+use payloads::{PayloadBench, PayloadOutcome};
 
 #[test]
 fn sound_payloads_are_restored_and_can_be_used() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for seed in bench.seeds().to_vec() {
-        assert_eq!(bench.restore(&seed), Outcome::Restored, "{}", seed.escape_ascii());
+        assert_eq!(bench.restore(&seed), PayloadOutcome::Restored, "{}", seed.escape_ascii());
     }
 }
 
 /// Every byte of the shorter ones: gone with all that follows, and changed in several ways.
 #[test]
 fn each_byte_matters() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     for seed in bench.seeds().to_vec().iter().filter(|seed| seed.len() <= SHORT) {
         for at in 0..seed.len() {
             let cut = bench.restore(&seed[..at]);
-            assert_eq!(cut, Outcome::Refused, "{} of {}", at, seed.escape_ascii());
+            assert_eq!(cut, PayloadOutcome::Refused, "{} of {}", at, seed.escape_ascii());
             for value in [0, 1, 0x7f, 0x80, 0xff, seed[at] ^ 1, seed[at].wrapping_add(1)] {
                 let mut damaged = seed.clone();
                 damaged[at] = value;
@@ -32,7 +32,7 @@ fn each_byte_matters() {
 /// Some changes at once, drawn from a generator that always draws the same.
 #[test]
 fn whatever_is_changed_nothing_breaks() {
-    let mut bench = Bench::new();
+    let mut bench = PayloadBench::new();
     let seeds = bench.seeds().len() as u64;
     let mut random = Random(0x0b0b_b1e5);
     let mut restored = 0;
@@ -41,7 +41,7 @@ fn whatever_is_changed_nothing_breaks() {
         for _ in 0..=random.next() % CHANGES_MAX {
             bytes.extend_from_slice(&random.next().to_le_bytes()[..4]);
         }
-        restored += usize::from(bench.run(&bytes) == Outcome::Restored);
+        restored += usize::from(bench.run(&bytes) == PayloadOutcome::Restored);
     }
     // Both happen often.
     assert!((DRAWS / 50..DRAWS / 2).contains(&restored), "{restored} of {DRAWS} are sound");

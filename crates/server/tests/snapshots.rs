@@ -9,7 +9,7 @@ mod payloads;
 use bobbin_dump::crc64;
 use bobbin_server::config::{Config, OptionId};
 use bobbin_server::process::check_rdb::examine;
-use payloads::Bench;
+use payloads::PayloadBench;
 
 /// Files of a run of the tests.
 const FILES: u64 = 1_000;
@@ -20,7 +20,7 @@ const VALUE_MAX: usize = 300;
 
 #[test]
 fn checking_and_loading_agree() {
-    let values: Vec<Vec<u8>> = Bench::new().seeds().to_vec();
+    let values: Vec<Vec<u8>> = PayloadBench::new().seeds().to_vec();
     let values: Vec<_> = values.into_iter().filter(|value| value.len() <= VALUE_MAX).collect();
     let first = number("BOBBIN_SEED").unwrap_or(0);
     let count = number("BOBBIN_FILES").unwrap_or(FILES);

@@ -15,8 +15,8 @@ mod simulation;
 
 use std::cell::RefCell;
 
-use simulation::crash::History;
-use simulation::turns::Stage;
+use simulation::crash::LoggedHistory;
+use simulation::turns::TurnStage;
 
 /// Seeds of each way in the tests.
 const TURNS: u64 = 100;
@@ -24,7 +24,7 @@ const THREADS: u64 = 6;
 
 thread_local! {
     /// A process is never freed: one serves many seeds.
-    static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
+    static STAGE: RefCell<Option<TurnStage>> = const { RefCell::new(None) };
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -36,15 +36,15 @@ fn seeds(count: u64) -> std::ops::Range<u64> {
     first..first + variable("BOBBIN_UNITS").unwrap_or(count)
 }
 
-fn play(seed: u64) -> Vec<History> {
+fn play(seed: u64) -> Vec<LoggedHistory> {
     // After a failure another one is needed.
-    let mut stage = STAGE.take().unwrap_or_else(Stage::new);
+    let mut stage = STAGE.take().unwrap_or_else(TurnStage::new);
     let histories = stage.play(seed).unwrap_or_else(|fault| panic!("BOBBIN_SEED={seed}: {fault}"));
     STAGE.replace(Some(stage));
     histories
 }
 
-fn check(history: &History) -> Result<(), String> {
+fn check(history: &LoggedHistory) -> Result<(), String> {
     STAGE.with_borrow_mut(|stage| stage.as_mut().expect("it was played").check(history))
 }
 
@@ -63,7 +63,7 @@ fn a_crash_at_any_record_leaves_a_state_that_there_was() {
 
 #[test]
 fn workers_that_are_at_it_at_once_tear_nothing() {
-    let mut threads = simulation::threads::Stage::new();
+    let mut threads = simulation::threads::ThreadStage::new();
     for seed in seeds(THREADS) {
         threads.play(seed).unwrap_or_else(|fault| panic!("BOBBIN_SEED={seed}: {fault}"));
     }

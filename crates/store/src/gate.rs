@@ -33,7 +33,7 @@ pub struct Gate {
     /// In the order of locks, a busy member counts as holding this lock too: the thread that takes
     /// the gate waits for the members, and they wait for that thread.
     taker: Mutex<Everything>,
-    flags: Box<[Flag]>,
+    flags: Box<[MemberFlag]>,
     /// How many flags were ever claimed, counted from the first. Others need no look.
     used: AtomicU32,
     /// How many threads have something unfinished, so that no other thread should take the gate.
@@ -45,7 +45,7 @@ struct Everything;
 
 #[repr(align(128))]
 #[derive(Default)]
-struct Flag {
+struct MemberFlag {
     state: Futex,
     claimed: AtomicU32,
 }
@@ -53,7 +53,7 @@ struct Flag {
 /// A thread's right to be a member of the gate. Dropping it gives the flag back.
 pub struct Member<'a> {
     gate: &'a Gate,
-    flag: &'a Flag,
+    flag: &'a MemberFlag,
 }
 
 /// Proof that no member is busy. Dropping it opens the gate.
@@ -71,7 +71,7 @@ impl Default for Gate {
 impl Gate {
     /// A gate for at most `members` threads at a time.
     pub fn new(members: usize) -> Self {
-        let flags = (0..members).map(|_| Flag::default()).collect();
+        let flags = (0..members).map(|_| MemberFlag::default()).collect();
         Self {
             door: Futex::default(),
             tickets: AtomicU32::new(0),

@@ -20,7 +20,7 @@ use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
 
 use crate::gate::GateGuard;
-use crate::hash::{Hash, Hasher, SHARD_BITS};
+use crate::hash::{Hasher, KeyHash, SHARD_BITS};
 use crate::shard::{Gauge, Shard};
 use crate::table::{Bucket, home};
 use crate::value::prefetch::{prefetch, prefetch_to_write};
@@ -33,7 +33,7 @@ static CLASS: Class = Class::of::<Shard>(0);
 
 /// All keys of the process.
 pub struct Keyspace {
-    shards: Box<[Cell; SHARDS]>,
+    shards: Box<[ShardCell; SHARDS]>,
     hasher: Hasher,
     /// From when on (Unix ms) each shard may have keys to expire. `i64::MAX`: never. These times
     /// are outside of the shards, so that looking for work reads few cache lines.
@@ -46,7 +46,7 @@ pub struct Keyspace {
 
 /// A shard behind its lock.
 #[repr(C, align(64))]
-struct Cell {
+struct ShardCell {
     lock: RawLock,
     /// Database 0's buckets, for prefetching without the lock. The values may be stale or torn, so
     /// they are only prefetched and never followed.
@@ -62,19 +62,19 @@ struct Cell {
 }
 
 /// The data that every command touches fits one cache line.
-const _: () = assert!(size_of::<Cell>() == 64 || cfg!(shuttle));
+const _: () = assert!(size_of::<ShardCell>() == 64 || cfg!(shuttle));
 
 // SAFETY: one thread at a time reaches the shard (see the module), so sharing a cell only moves the
 // shard from thread to thread. The assertion below says that a shard is `Send`. The rest of the
 // cell is atomic.
-unsafe impl Sync for Cell {}
+unsafe impl Sync for ShardCell {}
 
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Shard>();
 };
 
-impl Default for Cell {
+impl Default for ShardCell {
     fn default() -> Self {
         Self {
             lock: RawLock::default(),
@@ -103,7 +103,7 @@ impl Keyspace {
 
     pub fn with_hasher(hasher: Hasher) -> Self {
         Self {
-            shards: boxed(Cell::default),
+            shards: boxed(ShardCell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
             tally: Box::default(),
@@ -131,7 +131,7 @@ impl Keyspace {
     }
 
     #[inline(always)]
-    pub fn hash(&self, key: &[u8]) -> Hash {
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
         self.hasher.hash(key)
     }
 
@@ -264,13 +264,13 @@ impl Keyspace {
     /// Prefetches the cache line of the key's shard for writing, because the lock will be taken.
     /// Otherwise `prefetch_bucket`, which reads it first, would fetch it only for reading.
     #[inline(always)]
-    pub fn prefetch_shard(&self, hash: Hash) {
+    pub fn prefetch_shard(&self, hash: KeyHash) {
         prefetch_to_write((&raw const self.shards[hash.shard()]).cast());
     }
 
     /// Prefetches the bucket of a key in database 0.
     #[inline(always)]
-    pub fn prefetch_bucket(&self, hash: Hash) {
+    pub fn prefetch_bucket(&self, hash: KeyHash) {
         let cell = &self.shards[hash.shard()];
         let count = cell.bucket_count.load(Ordering::Relaxed) as usize;
         let buckets = cell.buckets.load(Ordering::Relaxed);
@@ -287,7 +287,7 @@ impl Keyspace {
 
     /// Prefetches a key's entry, for reading or writing, if its shard is free at the moment.
     #[inline(always)]
-    pub fn prefetch_entry(&self, hash: Hash, database: u32, writes: bool) {
+    pub fn prefetch_entry(&self, hash: KeyHash, database: u32, writes: bool) {
         let cell = &self.shards[hash.shard()];
         if cell.lock.try_lock() {
             // Nothing changes, so there is nothing to publish, as dropping the guard would.

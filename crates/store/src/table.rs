@@ -27,7 +27,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::entry::{EntryMut, EntryRef, OwnedEntry};
-use crate::hash::{Hash, Hasher, TAG_BITS};
+use crate::hash::{Hasher, KeyHash, TAG_BITS};
 use crate::value::prefetch::{prefetch, prefetch_to_write};
 use crate::value::{DefragCursor, Defragmenter};
 
@@ -65,7 +65,7 @@ const _: () = assert!(size_of::<Bucket>() == SLOTS * size_of::<Slot>());
 /// Where an entry lies. Valid until the next change of the table. After that another entry may lie
 /// there. If there is none, using the place ends the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place(usize);
+pub struct EntryPlace(usize);
 
 /// A hash table of entries.
 pub struct Table {
@@ -78,7 +78,7 @@ pub struct Table {
 // move with the table. An `OwnedEntry` is `Send`.
 unsafe impl Send for Table {}
 
-impl Place {
+impl EntryPlace {
     #[inline(always)]
     const fn new(bucket: usize, slot: usize) -> Self {
         Self(bucket * SLOTS + slot)
@@ -278,7 +278,7 @@ impl Table {
 
     /// The slot at a place. A place counts slots as they lie in memory, so one check is enough.
     #[inline(always)]
-    fn slot_at(&self, place: Place) -> Slot {
+    fn slot_at(&self, place: EntryPlace) -> Slot {
         let count = self.bucket_count() * SLOTS;
         // SAFETY: *counted*: this many buckets lie there, or the count is zero. A bucket consists
         // of its slots only. They are borrowed with the table.
@@ -296,13 +296,13 @@ impl Table {
 
     /// The entry at a place.
     #[inline(always)]
-    pub fn entry(&self, place: Place) -> EntryRef<'_> {
+    pub fn entry(&self, place: EntryPlace) -> EntryRef<'_> {
         self.entry_of(self.slot_at(place)).expect("a place of an entry")
     }
 
     /// The entry at a place, for changing it.
     #[inline(always)]
-    pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
+    pub fn entry_mut(&mut self, place: EntryPlace) -> EntryMut<'_> {
         let slot = self.slot_at(place);
         // SAFETY: the slot is from this table, which is borrowed exclusively. The result is the
         // only reference made from that borrow.
@@ -321,7 +321,7 @@ impl Table {
 
     /// Where the key lies.
     #[inline]
-    pub fn find(&self, hash: Hash, key: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<EntryPlace> {
         let buckets = self.buckets();
         if buckets.is_empty() {
             return None;
@@ -336,7 +336,7 @@ impl Table {
                 let slot = matches.trailing_zeros() as usize;
                 let found = bucket.0[slot];
                 if self.entry_of(found).is_some_and(|entry| same(entry.key(), key)) {
-                    return Some(Place::new(at, slot));
+                    return Some(EntryPlace::new(at, slot));
                 }
                 matches &= matches - 1;
             }
@@ -351,7 +351,7 @@ impl Table {
     /// Prefetches the entry that a lookup of this hash would read first. With `writes` it is
     /// fetched for writing, so that no other core keeps its cache lines.
     #[inline]
-    pub fn prefetch_entry(&self, hash: Hash, writes: bool) {
+    pub fn prefetch_entry(&self, hash: KeyHash, writes: bool) {
         let buckets = self.buckets();
         if buckets.is_empty() {
             return;
@@ -374,7 +374,7 @@ impl Table {
 
     /// Inserts a key that is not in the table.
     #[inline]
-    pub fn insert(&mut self, hash: Hash, entry: OwnedEntry, hasher: &Hasher) -> Place {
+    pub fn insert(&mut self, hash: KeyHash, entry: OwnedEntry, hasher: &Hasher) -> EntryPlace {
         if self.len() >= self.bucket_count() * SLOTS_FULL {
             self.resize(larger(self.bucket_count()), hasher);
         }
@@ -384,7 +384,7 @@ impl Table {
 
     /// Replaces a key's entry, and returns the old one.
     #[inline]
-    pub fn replace(&mut self, place: Place, entry: OwnedEntry) -> OwnedEntry {
+    pub fn replace(&mut self, place: EntryPlace, entry: OwnedEntry) -> OwnedEntry {
         let slot = &mut self.buckets_mut()[place.bucket()].0[place.slot()];
         assert!(!slot.is_empty(), "a place of an entry");
         let old = std::mem::replace(slot, slot.with_entry(entry));
@@ -394,7 +394,11 @@ impl Table {
 
     /// Replaces the entry at a place by one that `make` makes from it.
     #[inline]
-    pub(crate) fn remake(&mut self, place: Place, make: impl FnOnce(OwnedEntry) -> OwnedEntry) {
+    pub(crate) fn remake(
+        &mut self,
+        place: EntryPlace,
+        make: impl FnOnce(OwnedEntry) -> OwnedEntry,
+    ) {
         let slot = &mut self.buckets_mut()[place.bucket()].0[place.slot()];
         let old = std::mem::replace(slot, Slot::EMPTY);
         // SAFETY: the slot was emptied.
@@ -413,7 +417,7 @@ impl Table {
             if defragmenter.is_spent() {
                 return true;
             }
-            let place = Place(cursor.slot);
+            let place = EntryPlace(cursor.slot);
             if let Some(block) = self.slot_at(place).pointer() {
                 let moved = defragmenter.moved();
                 if cursor.part == 0 && defragmenter.wants(block) {
@@ -431,7 +435,7 @@ impl Table {
     }
 
     /// Removes an entry. May shrink the table.
-    pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+    pub fn remove(&mut self, place: EntryPlace, hasher: &Hasher) -> OwnedEntry {
         let mut hole = place.bucket();
         let count = self.bucket_count();
         let mut was_full = self.buckets()[hole].is_full();
@@ -557,7 +561,7 @@ impl Table {
         position: u32,
         bits_ignored: u32,
         hasher: &Hasher,
-        out: &mut Vec<Place>,
+        out: &mut Vec<EntryPlace>,
     ) {
         let buckets = self.buckets();
         let count = buckets.len();
@@ -572,7 +576,7 @@ impl Table {
             for (i, &slot) in buckets[at].0.iter().enumerate() {
                 let Some(entry) = self.entry_of(slot) else { break };
                 if hasher.hash(entry.key()).position() >> bits_ignored == wanted {
-                    out.push(Place::new(at, i));
+                    out.push(EntryPlace::new(at, i));
                 }
             }
             if first + ahead >= last && !buckets[at].is_full() {
@@ -626,7 +630,7 @@ impl Table {
 
     /// Puts an entry into the first bucket from its home on that has room. There is one.
     #[inline]
-    fn place(&mut self, hash: Hash, entry: Slot) -> Place {
+    fn place(&mut self, hash: KeyHash, entry: Slot) -> EntryPlace {
         let count = self.bucket_count();
         let mut at = home(hash.position(), count);
         let buckets = self.buckets_mut();
@@ -638,7 +642,7 @@ impl Table {
         }
         let slot = buckets[at].used();
         buckets[at].0[slot] = entry.labelled(hash.tag(), distance);
-        Place::new(at, slot)
+        EntryPlace::new(at, slot)
     }
 
     /// Moves all entries to a table of `count` buckets. Reads each entry's key once, prefetched.

@@ -2,7 +2,7 @@
 
 use bobbin_store::hash::Hasher;
 use bobbin_store::shard::Database;
-use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{
     Collection, CollectionRef, End, Hash, HashLimits, Item, List, ListLimits, Listpack, Set,
@@ -39,7 +39,7 @@ fn filled(hasher: &Hasher) -> Database {
                 .insert(bytes, &limits, hasher);
             sorted.insert(bytes, number as f64, SortedSetLimits::default(), hasher);
             let limits = HashLimits::default();
-            hash.set(bytes, Given::Bytes(bytes), Expiry::Clear, 0, &limits, hasher);
+            hash.set(bytes, Given::Bytes(bytes), FieldExpiry::Clear, 0, &limits, hasher);
             let id = StreamId { ms: number as u64 + 1, seq: 0 };
             let items = [bytes, bytes].map(Item::from);
             let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };

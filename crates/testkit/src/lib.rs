@@ -17,19 +17,20 @@ pub mod server;
 pub mod shell;
 pub mod transcript;
 
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-pub use connection::{Connection, Received, encode_command};
-pub use reply::Reply;
-pub use server::Server;
+pub use connection::{ReceiveOutcome, TestConnection, encode_command};
+pub use reply::ReplyFrame;
+pub use server::TestServer;
 
 /// How long something may take on a machine that has other things to do.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Calls `test` with a fresh Bobbin for each way to wait for connections.
-pub fn on_each_driver(arguments: &[&str], test: impl Fn(&Server)) {
+pub fn on_each_driver(arguments: &[&str], test: impl Fn(&TestServer)) {
     for driver in ["epoll", "io_uring"] {
-        test(&Server::bobbin(&[arguments, &["--io-driver", driver]].concat()));
+        test(&TestServer::bobbin(&[arguments, &["--io-driver", driver]].concat()));
     }
 }
 
@@ -43,5 +44,15 @@ pub fn until(mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "it does not come");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program that runs for ever, ended when this is dropped.
+pub struct Endless(pub Child);
+
+impl Drop for Endless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -1,13 +1,13 @@
 //! Random load of all kinds, on keys of all types.
 
-use crate::Connection;
-use crate::random::Random;
+use crate::TestConnection;
+use crate::random::TestRandom;
 
 /// Sends commands of all kinds: alone, in transactions, by scripts.
 ///
 /// # Panics
 /// When the server does not answer.
-pub fn disturb(client: &mut Connection, seed: u64, count: usize) {
+pub fn disturb(client: &mut TestConnection, seed: u64, count: usize) {
     disturb_by(client, seed, count, random_command);
 }
 
@@ -15,7 +15,7 @@ pub fn disturb(client: &mut Connection, seed: u64, count: usize) {
 ///
 /// # Panics
 /// When the server does not answer.
-pub fn disturb_for_good(client: &mut Connection, seed: u64, count: usize) {
+pub fn disturb_for_good(client: &mut TestConnection, seed: u64, count: usize) {
     let has_deadline = |words: &[String]| {
         words.iter().any(|word| ["PX", "PEXPIRE", "HPEXPIRE"].contains(&word.as_str()))
     };
@@ -30,12 +30,12 @@ pub fn disturb_for_good(client: &mut Connection, seed: u64, count: usize) {
 }
 
 fn disturb_by(
-    client: &mut Connection,
+    client: &mut TestConnection,
     seed: u64,
     count: usize,
-    command: impl Fn(&mut Random) -> Vec<String>,
+    command: impl Fn(&mut TestRandom) -> Vec<String>,
 ) {
-    let random = &mut Random::new(seed);
+    let random = &mut TestRandom::new(seed);
     for at in 0..count {
         match random.below(20) {
             0 => {
@@ -59,8 +59,8 @@ fn disturb_by(
 }
 
 /// A command of any kind, on a few keys.
-fn random_command(random: &mut Random) -> Vec<String> {
-    let key = |random: &mut Random, kind: &str| format!("{kind}:{}", random.below(20));
+fn random_command(random: &mut TestRandom) -> Vec<String> {
+    let key = |random: &mut TestRandom, kind: &str| format!("{kind}:{}", random.below(20));
     let kinds = ["s", "l", "h", "z", "x", "t"];
     let any = {
         let kind = kinds[random.below(kinds.len())];

@@ -16,7 +16,7 @@ use crate::{peers, server};
 
 /// A fenced block of a page.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct FencedBlock {
     pub text: String,
     /// The page says that figures are others each time.
     pub figures_differ: bool,
@@ -26,13 +26,13 @@ pub struct Block {
 ///
 /// # Panics
 /// When there is no such page.
-pub fn blocks(page: &str, language: &str) -> Vec<Block> {
+pub fn blocks(page: &str, language: &str) -> Vec<FencedBlock> {
     let text = std::fs::read_to_string(peers::repository().join(page));
     let text = text.unwrap_or_else(|error| panic!("{page}: {error}"));
     let opening = format!("```{language}\n");
     let block = |(at, opening): (usize, &str)| {
         let block = text[at + opening.len()..].split("```").next().unwrap_or_default();
-        Block { text: block.to_owned(), figures_differ: text[..at].ends_with(FIGURES_DIFFER) }
+        FencedBlock { text: block.to_owned(), figures_differ: text[..at].ends_with(FIGURES_DIFFER) }
     };
     text.match_indices(&opening).map(block).collect()
 }
@@ -56,14 +56,14 @@ pub fn with_blocks(language: &str) -> Vec<String> {
 
 /// A shell in a folder of its own, which goes away with it and with what it has started.
 #[derive(Debug)]
-pub struct Shell {
+pub struct PageShell {
     folder: PathBuf,
     /// Texts of the page, and what is meant here.
     meanings: Vec<(String, String)>,
     started: Vec<Child>,
 }
 
-impl Shell {
+impl PageShell {
     /// # Panics
     /// When there is no folder to be had.
     pub fn new() -> Self {
@@ -96,7 +96,7 @@ impl Shell {
     ///
     /// # Panics
     /// When something else is printed.
-    pub fn hold(&mut self, page: &str, block: &Block) {
+    pub fn hold(&mut self, page: &str, block: &FencedBlock) {
         let read = if block.figures_differ { masked } else { lines };
         let block = block.text.replace("\\\n", " ");
         let first = block.strip_prefix("$ ").unwrap_or_else(|| panic!("{page}: {block}"));
@@ -164,13 +164,13 @@ impl Shell {
     }
 }
 
-impl Default for Shell {
+impl Default for PageShell {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Drop for Shell {
+impl Drop for PageShell {
     fn drop(&mut self) {
         for child in &mut self.started {
             let _ = child.kill();
@@ -278,16 +278,17 @@ mod tests {
     #[test]
     #[should_panic(expected = "page: echo 2")]
     fn a_figure_must_be_the_same_unless_the_page_says_so() {
-        let block = Block { text: "$ echo 2\n3\n".to_owned(), figures_differ: false };
-        Shell::new().hold("page", &block);
+        let block = FencedBlock { text: "$ echo 2\n3\n".to_owned(), figures_differ: false };
+        PageShell::new().hold("page", &block);
     }
 
     #[test]
     fn a_shell_shows_what_commands_print() {
-        let mut shell = Shell::new();
+        let mut shell = PageShell::new();
         shell.program("greet", "echo \"hello $1 at 7000\"");
         shell.mean("6379", "7000");
-        let block = |text: &str, figures_differ| Block { text: text.to_owned(), figures_differ };
+        let block =
+            |text: &str, figures_differ| FencedBlock { text: text.to_owned(), figures_differ };
         let text = "$ greet \\\n    you\nhello you at 6379\n$ greet 2\nhello 3 at 6379\n";
         shell.hold("page", &block(text, true));
         shell.hold("page", &block("$ greet 2; echo; echo b\n...\n\nb\n", false));

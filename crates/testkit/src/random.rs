@@ -2,9 +2,9 @@
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct TestRandom(u64);
 
-impl Random {
+impl TestRandom {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

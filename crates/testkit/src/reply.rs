@@ -1,12 +1,12 @@
 //! A RESP2/3 reply that remembers exactly how it was written.
 //!
 //! Tests compare servers byte for byte, so this parser keeps the text of numbers instead of their
-//! value, and [`Reply::encode`] gives back the bytes that were read unless the server wrote a
-//! length in an unusual form (which [`Reply::parse`] then reports as an error).
+//! value, and [`ReplyFrame::encode`] gives back the bytes that were read unless the server wrote a
+//! length in an unusual form (which [`ReplyFrame::parse`] then reports as an error).
 
 /// One frame as it came over the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reply {
+pub enum ReplyFrame {
     /// `+ - : , # ( _` and the text up to the line's end.
     Line { kind: u8, text: Vec<u8> },
     /// `$ = !` with a length and that many bytes.
@@ -17,7 +17,7 @@ pub enum Reply {
     Aggregate { kind: u8, items: Vec<Self> },
 }
 
-impl Reply {
+impl ReplyFrame {
     /// Reads one frame from the start of `input`: the frame and its length in bytes, `None` while
     /// it is incomplete, an error when the bytes are not RESP.
     pub fn parse(input: &[u8]) -> Result<Option<(Self, usize)>, String> {
@@ -132,13 +132,13 @@ pub(crate) fn is_map(kind: u8) -> bool {
 }
 
 /// Finds the end of a frame that comes in parts, without looking at any part twice.
-pub(crate) struct Scan {
+pub(crate) struct FrameScan {
     at: usize,
     /// Frames that must follow.
     left: usize,
 }
 
-impl Scan {
+impl FrameScan {
     pub(crate) const fn new() -> Self {
         Self { at: 0, left: 1 }
     }
@@ -176,7 +176,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn frame(&mut self, depth: usize) -> Result<Option<Reply>, String> {
+    fn frame(&mut self, depth: usize) -> Result<Option<ReplyFrame>, String> {
         if depth > DEPTH_MAX {
             return Err(format!("a reply is nested deeper than {DEPTH_MAX}"));
         }
@@ -184,10 +184,12 @@ impl<'a> Cursor<'a> {
         let Some(line) = self.line()? else { return Ok(None) };
         match kind {
             b'+' | b'-' | b':' | b',' | b'#' | b'(' | b'_' => {
-                Ok(Some(Reply::Line { kind, text: line.to_vec() }))
+                Ok(Some(ReplyFrame::Line { kind, text: line.to_vec() }))
             }
             b'$' | b'=' | b'!' => {
-                let Some(length) = length(line)? else { return Ok(Some(Reply::Null { kind })) };
+                let Some(length) = length(line)? else {
+                    return Ok(Some(ReplyFrame::Null { kind }));
+                };
                 let Some(body) = self.input.get(self.position..self.position + length + 2) else {
                     return Ok(None);
                 };
@@ -195,17 +197,17 @@ impl<'a> Cursor<'a> {
                     return Err(format!("no line end after {length} bytes of a bulk reply"));
                 }
                 self.position += length + 2;
-                Ok(Some(Reply::Bulk { kind, bytes: body[..length].to_vec() }))
+                Ok(Some(ReplyFrame::Bulk { kind, bytes: body[..length].to_vec() }))
             }
             b'*' | b'~' | b'%' | b'>' | b'|' => {
-                let Some(count) = length(line)? else { return Ok(Some(Reply::Null { kind })) };
+                let Some(count) = length(line)? else { return Ok(Some(ReplyFrame::Null { kind })) };
                 let count = if is_map(kind) { count * 2 } else { count };
                 let mut items = Vec::new();
                 for _ in 0..count {
                     let Some(item) = self.frame(depth + 1)? else { return Ok(None) };
                     items.push(item);
                 }
-                Ok(Some(Reply::Aggregate { kind, items }))
+                Ok(Some(ReplyFrame::Aggregate { kind, items }))
             }
             _ => Err(format!("a reply starts with byte {kind:#04x}")),
         }
@@ -245,13 +247,13 @@ mod tests {
     #[test]
     fn what_is_parsed_encodes_to_the_same_bytes() {
         let input: &[u8] = b"*3\r\n$3\r\na\r\n\r\n%1\r\n+k\r\n,1.50\r\n*-1\r\n";
-        let mut scan = Scan::new();
+        let mut scan = FrameScan::new();
         for cut in 0..input.len() {
-            assert_eq!(Reply::parse(&input[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(ReplyFrame::parse(&input[..cut]), Ok(None), "{cut} bytes");
             assert_eq!(scan.is_whole(&input[..cut]), Ok(false), "{cut} bytes");
         }
         assert_eq!(scan.is_whole(input), Ok(true));
-        let (reply, length) = Reply::parse(input).expect("is RESP").expect("is whole");
+        let (reply, length) = ReplyFrame::parse(input).expect("is RESP").expect("is whole");
         assert_eq!(length, input.len());
         let mut output = Vec::new();
         reply.encode(&mut output);
@@ -261,18 +263,18 @@ mod tests {
     #[test]
     fn unusual_lengths_are_refused() {
         for input in ["$01\r\n", "$+1\r\na\r\n", "$-2\r\n", "*x\r\n", "$1\r\nabc", "?\r\n"] {
-            assert!(Reply::parse(input.as_bytes()).is_err(), "{input:?}");
+            assert!(ReplyFrame::parse(input.as_bytes()).is_err(), "{input:?}");
         }
     }
 
     #[test]
     fn sorting_leaves_mixed_arrays_in_order() {
-        let mut scan = Reply::array(vec![
-            Reply::bulk("0"),
-            Reply::array(vec![Reply::bulk("b"), Reply::bulk("a")]),
+        let mut scan = ReplyFrame::array(vec![
+            ReplyFrame::bulk("0"),
+            ReplyFrame::array(vec![ReplyFrame::bulk("b"), ReplyFrame::bulk("a")]),
         ]);
         scan.sort_unordered();
-        assert_eq!(scan.items()[0], Reply::bulk("0"));
-        assert_eq!(scan.items()[1].items()[0], Reply::bulk("a"));
+        assert_eq!(scan.items()[0], ReplyFrame::bulk("0"));
+        assert_eq!(scan.items()[1].items()[0], ReplyFrame::bulk("a"));
     }
 }

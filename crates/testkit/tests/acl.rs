@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -99,9 +99,10 @@ fn what_is_off_is_told_before_rights() {
 }
 
 /// Commands and subcommands (which their containers do not stand for), and their arities.
-fn commands(admin: &mut Connection) -> Vec<(Vec<String>, i64)> {
-    let text =
-        |reply: &Reply| String::from_utf8_lossy(reply.bytes().unwrap_or_default()).into_owned();
+fn commands(admin: &mut TestConnection) -> Vec<(Vec<String>, i64)> {
+    let text = |reply: &ReplyFrame| {
+        String::from_utf8_lossy(reply.bytes().unwrap_or_default()).into_owned()
+    };
     let mut found = Vec::new();
     for command in admin.say("COMMAND").items() {
         let fields = command.items();
@@ -123,7 +124,7 @@ fn commands(admin: &mut Connection) -> Vec<(Vec<String>, i64)> {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_change_holds_on_all_workers_at_once() {
-    let server = Server::bobbin(&["--io-threads", "4"]);
+    let server = TestServer::bobbin(&["--io-threads", "4"]);
     let mut admin = server.connect();
     admin.say("ACL SETUSER u on nopass +@all ~*");
     let mut clients: Vec<_> = (0..8).map(|_| server.connect()).collect();
@@ -144,13 +145,13 @@ fn a_change_holds_on_all_workers_at_once() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn users_come_and_go_beside_traffic() {
-    let server = Server::bobbin(&["--io-threads", "4"]);
+    let server = TestServer::bobbin(&["--io-threads", "4"]);
     let address = server.address();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(move || {
                 for _ in 0..ROUNDS {
-                    let mut client = Connection::open(address).expect("there is a server");
+                    let mut client = TestConnection::open(address).expect("there is a server");
                     if client.call(&["AUTH", "guest", "x"]).map_or(true, |reply| reply.is_error()) {
                         continue;
                     }
@@ -164,7 +165,7 @@ fn users_come_and_go_beside_traffic() {
             });
         }
         scope.spawn(move || {
-            let mut admin = Connection::open(address).expect("there is a server");
+            let mut admin = TestConnection::open(address).expect("there is a server");
             for _ in 0..ROUNDS {
                 let made = admin.say("ACL SETUSER guest on nopass +set ~mine:*");
                 assert_eq!(made.text(), "OK");
@@ -230,7 +231,7 @@ fn a_blocked_command_is_checked_when_it_is_served() {
             let reply = client.receive().expect("an answer");
             let shown = match reply.items() {
                 [] => reply.text(),
-                items => items.iter().map(Reply::text).collect::<Vec<_>>().join(" "),
+                items => items.iter().map(ReplyFrame::text).collect::<Vec<_>>().join(" "),
             };
             assert_eq!(shown, expected, "{name} {rule}");
             let left = admin.say("LLEN list").as_integer();
@@ -243,7 +244,7 @@ fn a_blocked_command_is_checked_when_it_is_served() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_file_of_users_outlives_the_server() {
-    let start: [fn(&[&str]) -> Server; 2] = [Server::valkey, Server::bobbin];
+    let start: [fn(&[&str]) -> TestServer; 2] = [TestServer::valkey, TestServer::bobbin];
     for start in start {
         let folder = tempfile();
         let path = folder.join("users.acl");
@@ -296,7 +297,7 @@ fn files_of_users_are_exchanged() {
     let folder = tempfile();
     let path = folder.join("users.acl");
     let shown = path.to_str().expect("a plain path");
-    let start: [fn(&[&str]) -> Server; 2] = [Server::valkey, Server::bobbin];
+    let start: [fn(&[&str]) -> TestServer; 2] = [TestServer::valkey, TestServer::bobbin];
     for [from, to] in [start, [start[1], start[0]]] {
         std::fs::write(&path, "").expect("it is written");
         let server = from(&["--aclfile", shown]);
@@ -324,11 +325,11 @@ fn files_of_users_are_exchanged() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn categories_are_those_of_the_reference() {
-    let words = |reply: Reply| {
-        let names = reply.items().iter().map(Reply::text);
+    let words = |reply: ReplyFrame| {
+        let names = reply.items().iter().map(ReplyFrame::text);
         names.collect::<std::collections::BTreeSet<_>>()
     };
-    let (valkey, bobbin) = (Server::valkey(&[]), Server::bobbin(&[]));
+    let (valkey, bobbin) = (TestServer::valkey(&[]), TestServer::bobbin(&[]));
     let (mut valkey, mut bobbin) = (valkey.connect(), bobbin.connect());
     let categories = words(valkey.say("ACL CAT"));
     assert_eq!(words(bobbin.say("ACL CAT")), categories);
@@ -344,7 +345,7 @@ fn categories_are_those_of_the_reference() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn passwords_are_told_nowhere() {
-    let server = Server::bobbin(&["--loglevel", "debug", "--slowlog-log-slower-than", "0"]);
+    let server = TestServer::bobbin(&["--loglevel", "debug", "--slowlog-log-slower-than", "0"]);
     let (mut client, mut monitor) = (server.connect(), server.connect());
     assert_eq!(monitor.say("MONITOR").text(), "OK");
     for line in [
@@ -383,7 +384,7 @@ fn passwords_are_told_nowhere() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn users_of_the_configuration_are_rewritten() {
-    let start: [fn(&[&str]) -> Server; 2] = [Server::valkey, Server::bobbin];
+    let start: [fn(&[&str]) -> TestServer; 2] = [TestServer::valkey, TestServer::bobbin];
     for start in start {
         let folder = tempfile();
         let path = folder.join("server.conf");
@@ -486,7 +487,7 @@ fn mode_of(path: &Path) -> u32 {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_may_only_write_learns_no_value() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut admin = server.connect();
     admin.say("ACL SETUSER w on nopass +@all %W~*");
     admin.say("ACL SETUSER rw on nopass +@all ~*");

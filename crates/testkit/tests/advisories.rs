@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
 const SECRET: [&str; 2] = ["--requirepass", "secret"];
 /// How long something may take on a slow machine.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2021_32675_promises_of_strangers_cost_nothing() {
-    let server = Server::bobbin(&SECRET);
+    let server = TestServer::bobbin(&SECRET);
     let before = server.resident_bytes();
     let mut open = Vec::new();
     for _ in 0..200 {
@@ -45,7 +45,7 @@ fn cve_2021_32675_promises_of_strangers_cost_nothing() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2021_21309_and_41099_sizes_do_not_wrap_around() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     assert_eq!(client.say("CONFIG SET proto-max-bulk-len 9223372036854775807").text(), "OK");
     assert_eq!(client.say("CONFIG SET client-query-buffer-limit 9223372036854775807").text(), "OK");
@@ -74,7 +74,7 @@ fn cve_2021_21309_and_41099_sizes_do_not_wrap_around() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2022_36021_and_2024_31228_patterns_take_neither_time_nor_stack() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     let name = "a".repeat(10_000);
     client.call(&["SET", &name, "v"]).expect("an answer");
@@ -116,7 +116,7 @@ fn cve_2022_36021_and_2024_31228_patterns_take_neither_time_nor_stack() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2024_31227_and_51741_malformed_selectors_are_refused() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     assert_eq!(client.say("ACL SETUSER u on nopass ~a +get").text(), "OK");
     let before = client.say("ACL GETUSER u");
@@ -195,7 +195,7 @@ fn cve_2023_45145_a_unix_socket_is_never_open_to_more() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_21605_unread_errors_of_strangers_are_bounded() {
-    let server = Server::bobbin(&SECRET);
+    let server = TestServer::bobbin(&SECRET);
     let before = server.resident_bytes();
     let mut open = Vec::new();
     for _ in 0..50 {
@@ -213,7 +213,7 @@ fn cve_2025_21605_unread_errors_of_strangers_are_bounded() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_48367_protocol_errors_starve_nobody() {
-    let server = Server::bobbin(&SECRET);
+    let server = TestServer::bobbin(&SECRET);
     let address = server.address();
     let mut client = server.connect();
     assert_eq!(client.say("AUTH secret").text(), "OK");
@@ -274,7 +274,7 @@ fn cve_2026_27623_empty_requests_leave_no_trace() {
         (b"*2\r\n$4\r\nECHO\r\n$3\r\nabc\r\n", b"$3\r\nabc\r\n"),
         (b"ECHO \"a b\"\r\n", b"$3\r\na b\r\n"),
     ];
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     for first in empty {
         for second in empty {
             for (request, reply) in full {
@@ -302,7 +302,7 @@ fn cve_2026_27623_empty_requests_leave_no_trace() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2025_67733_errors_are_one_line() {
     const SPLIT: &str = "x\r\n+OK\r\n:1\r\n\n-ERR \0y";
-    let server = Server::bobbin(&["--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--enable-debug-command", "yes"]);
     let mut client = server.connect();
     client.say("ACL SETUSER u on nopass +@all -get ~a");
     for words in [
@@ -357,7 +357,7 @@ fn cve_2025_67733_errors_are_one_line() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2023_41053_and_36824_no_option_reads_past_the_rights() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     client.say("ACL SETUSER u on nopass +@all ~mine*");
     client.say("RPUSH mine 1 2");
@@ -407,13 +407,13 @@ fn cve_2023_41053_and_36824_no_option_reads_past_the_rights() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2026_23479_evicted_clients_may_wait() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut client = server.connect();
     assert_eq!(client.say("CLIENT NO-EVICT on").text(), "OK");
     let value = "v".repeat(100_000);
     for round in 0..20 {
         assert_eq!(client.say("CONFIG SET maxmemory-clients 0").text(), "OK");
-        let mut waiting: Vec<Connection> = (0..10).map(|_| server.connect()).collect();
+        let mut waiting: Vec<TestConnection> = (0..10).map(|_| server.connect()).collect();
         for (number, other) in waiting.iter_mut().enumerate() {
             let own = format!("own{number}");
             other.send(&["BLPOP", "list", &own, &value, "0"]).expect("sent");
@@ -442,11 +442,11 @@ fn cve_2026_23479_evicted_clients_may_wait() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn cve_2023_41056_buffers_that_shrink_lose_nothing() {
-    let server = Server::bobbin(&["--io-threads", "1"]);
+    let server = TestServer::bobbin(&["--io-threads", "1"]);
     let value: Vec<u8> = (0..300_000u32).map(|number| (number % 251) as u8).collect();
     let mut request = Vec::new();
     bobbin_testkit::connection::encode_command(&[&b"SET"[..], b"k", &value], &mut request);
-    let mut clients: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+    let mut clients: Vec<TestConnection> = (0..8).map(|_| server.connect()).collect();
     let cut = |number: usize| request.len() * (number + 1) / 9;
     for (number, client) in clients.iter_mut().enumerate() {
         client.send_raw(&request[..cut(number)]).expect("sent");
@@ -479,7 +479,7 @@ fn users_that_are_gone_after_acl_load_end_no_more_than_their_clients() {
     let users = folder.path().join("users.acl");
     let rich = "user default on nopass ~* &* +@all\nuser u on nopass ~* &* +@all\n";
     std::fs::write(&users, rich).expect("written");
-    let server = Server::bobbin(&["--aclfile", users.to_str().expect("a path")]);
+    let server = TestServer::bobbin(&["--aclfile", users.to_str().expect("a path")]);
     for poor in [
         "user default on nopass ~* &* +@all\nuser u on nopass ~* resetchannels +@all\n",
         "user default on nopass ~* &* +@all\n",
@@ -516,7 +516,7 @@ fn set_umask(mask: u32) {
 }
 
 /// The server goes on, and serves.
-fn assert_sound(server: &Server) {
+fn assert_sound(server: &TestServer) {
     let mut client = server.connect();
     let reply = client.say("PING");
     assert!(

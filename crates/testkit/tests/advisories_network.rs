@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, peers, until};
+use bobbin_testkit::{PATIENCE, TestConnection, TestServer, on_each_driver, peers, until};
 
 /// Nothing is left of a request without words, wherever it was cut.
 #[test]
@@ -43,7 +43,7 @@ fn cve_2026_23479_a_client_is_evicted_as_it_is_unblocked() {
         let value = "v".repeat(300_000);
         for round in 0..100 {
             control.say("CONFIG SET maxmemory-clients 0");
-            let mut clients: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
+            let mut clients: Vec<TestConnection> = (0..4).map(|_| server.connect()).collect();
             for (number, client) in clients.iter_mut().enumerate() {
                 let mut commands = Vec::new();
                 match number % 2 {
@@ -174,7 +174,7 @@ fn cve_2023_45145_the_mode_of_the_unix_socket() {
         }
         std::fs::metadata(&watched).expect("it is there").permissions().mode() & 0o777
     });
-    let server = Server::bobbin(&["--unixsocket", &name, "--unixsocketperm", "700"]);
+    let server = TestServer::bobbin(&["--unixsocket", &name, "--unixsocketperm", "700"]);
     assert_eq!(watcher.join().expect("it ends"), 0o700);
     drop(server);
     let _ = std::fs::remove_dir_all(&folder);

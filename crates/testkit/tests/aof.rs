@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Reply, Server, peers, until};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, peers, until};
 
 /// A server whose log lies in a folder that outlives it.
-fn start(folder: &Folder, arguments: &[&str]) -> Server {
+fn start(folder: &Folder, arguments: &[&str]) -> TestServer {
     let dir = folder.text();
     let own = [
         "--dir",
@@ -25,7 +25,7 @@ fn start(folder: &Folder, arguments: &[&str]) -> Server {
         "--enable-debug-command",
         "yes",
     ];
-    Server::bobbin(&[&own, arguments].concat())
+    TestServer::bobbin(&[&own, arguments].concat())
 }
 
 /// What a burst of changes needs on its way to the disk is given back behind it, with each worker.
@@ -37,7 +37,7 @@ fn a_burst_leaves_no_memory_behind() {
     let folder = Folder::new();
     let dir = folder.text();
     let options = ["--dir", dir, "--appendonly", "yes", "--io-threads", "2"];
-    let server = Server::bobbin(&options);
+    let server = TestServer::bobbin(&options);
     let mut control = server.connect();
     control.say("SET k v");
     let mut used = || {
@@ -170,7 +170,7 @@ fn an_end_that_was_cut_off() {
     drop(server);
     fs::copy(&kept, &increment).expect("a copy");
     let dir = folder.text();
-    let refused = Server::start(
+    let refused = TestServer::start(
         &peers::bobbin(),
         &["--dir", dir, "--appendonly", "yes", "--aof-load-truncated", "no"],
     );
@@ -228,7 +228,7 @@ fn an_end_of_zeros() {
     }
     let refused = |arguments: &[&str]| {
         let own = ["--dir", folder.text(), "--appendonly", "yes"];
-        let refused = Server::start(&peers::bobbin(), &[&own, arguments].concat());
+        let refused = TestServer::start(&peers::bobbin(), &[&own, arguments].concat());
         let log = refused.expect_err("it must not start");
         assert!(log.contains("Bad file format reading the append only file"), "{log}");
     };
@@ -246,7 +246,7 @@ fn an_end_of_zeros() {
 fn it_can_be_turned_on_and_off() {
     let folder = Folder::new();
     let dir = folder.text();
-    let mut server = Server::bobbin(&["--dir", dir, "--enable-debug-command", "yes"]);
+    let mut server = TestServer::bobbin(&["--dir", dir, "--enable-debug-command", "yes"]);
     let mut client = server.connect();
     client.call(&["SET", "before", "1"]).expect("it answers");
     for _ in 0..2 {
@@ -277,7 +277,7 @@ fn it_can_be_turned_on_and_off() {
 fn waiting_for_the_disk_behind_a_long_command() {
     let folder = Folder::new();
     let arguments = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "everysec"];
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     for from in (0..300_000).step_by(10_000) {
         let members: Vec<_> = (from..from + 10_000).map(|n| format!("member {n}")).collect();
@@ -294,7 +294,7 @@ fn waiting_for_the_disk_behind_a_long_command() {
     let waited = client.receive().expect("it answers");
     assert_eq!(waited.items()[0].as_integer(), Some(1));
     kill(&mut server);
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     assert_eq!(text(&server.connect().say("SCARD copy")), "300000");
 }
 
@@ -364,9 +364,9 @@ fn logged(folder: &Folder) -> Vec<String> {
     let told = fs::read(folder.log().join("appendonly.aof.1.incr.aof")).expect("it is there");
     let mut rest = &told[..];
     let mut commands = Vec::new();
-    while let Ok(Some((command, len))) = Reply::parse(rest) {
+    while let Ok(Some((command, len))) = ReplyFrame::parse(rest) {
         rest = &rest[len..];
-        let words: Vec<String> = command.items().iter().map(Reply::text).collect();
+        let words: Vec<String> = command.items().iter().map(ReplyFrame::text).collect();
         commands.push(words.join(" "));
     }
     commands
@@ -451,7 +451,7 @@ fn the_logs_writes_are_shown_to_the_latency_monitor() {
     let value = "x".repeat(8 << 20);
     let deadline = Instant::now() + Duration::from_secs(30);
     // Large ones take a millisecond.
-    let shown = |client: &mut Connection, event: &str| {
+    let shown = |client: &mut TestConnection, event: &str| {
         !client.call(&["LATENCY", "HISTORY", event]).expect("it answers").items().is_empty()
     };
     for event in ["aof-write", "aof-write-alone", "aof-fsync-always"] {
@@ -536,11 +536,11 @@ fn loading_a_log_can_be_slowed_down() {
 fn waitaof_waits_for_the_base() {
     let folder = Folder::new();
     let arguments = ["--dir", folder.text(), "--enable-debug-command", "yes"];
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let mut ask = |line: &str| {
         let reply = client.call(&line.split(' ').collect::<Vec<_>>()).expect("it answers");
-        reply.items().iter().map(Reply::text).collect::<Vec<_>>().join(" ") + &reply.text()
+        reply.items().iter().map(ReplyFrame::text).collect::<Vec<_>>().join(" ") + &reply.text()
     };
     assert_eq!(ask("DEBUG POPULATE 100"), "OK");
     // The base takes until the delay is taken back.
@@ -562,7 +562,7 @@ fn waitaof_waits_for_the_base() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_log_that_cannot_be_made_is_not_turned_on() {
     let folder = Folder::new();
-    let server = Server::bobbin(&["--dir", folder.text()]);
+    let server = TestServer::bobbin(&["--dir", folder.text()]);
     let mut client = server.connect();
     let mut ask = |words: &[&str]| client.call(words).expect("it answers").text();
     fs::write(folder.log(), "in the way").expect("it can be written");
@@ -661,7 +661,7 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
         "PEXPIRETIME deadline2",
         "HGETALL deadline2",
     ];
-    let look = |client: &mut Connection| {
+    let look = |client: &mut TestConnection| {
         let seen = looks.map(|command| format!("{:?}", client.say(command)));
         client.say("SELECT 1");
         let other = format!("{:?}", client.say("HGETALL other"));
@@ -673,15 +673,15 @@ fn what_expires_until_the_log_is_replayed_changes_nothing() {
     assert_eq!(look(&mut server.connect()), before);
 }
 
-fn text(reply: &Reply) -> String {
+fn text(reply: &ReplyFrame) -> String {
     reply.text()
 }
 
-fn digest(client: &mut Connection) -> String {
+fn digest(client: &mut TestConnection) -> String {
     client.call(&["DEBUG", "DIGEST"]).expect("it answers").text()
 }
 
-fn wait_for_rewrite(client: &mut Connection) {
+fn wait_for_rewrite(client: &mut TestConnection) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
         let info = client.call(&["INFO", "persistence"]).expect("it answers");
@@ -695,7 +695,7 @@ fn wait_for_rewrite(client: &mut Connection) {
 }
 
 /// SIGKILL.
-fn kill(server: &mut Server) {
+fn kill(server: &mut TestServer) {
     assert!(server.kill(), "it is dead");
 }
 

@@ -5,8 +5,8 @@ use std::iter;
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server, until};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{TestConnection, TestServer, until};
 
 mod common;
 
@@ -18,7 +18,7 @@ fn random_bytes_disturb_nobody() {
     on_both(&[], |name, server| {
         let before = server.resident_bytes();
         let seed = seed();
-        let mut random = Random::new(seed);
+        let mut random = TestRandom::new(seed);
         for round in 0..400 {
             let count = 1 + random.below(4096);
             let mut bytes = random.bytes(count);
@@ -98,7 +98,7 @@ fn random_commands_disturb_nobody() {
     on_both(&["--proto-max-bulk-len", "1mb"], |name, server| {
         let before = server.resident_bytes();
         let seed = seed();
-        let mut random = Random::new(seed);
+        let mut random = TestRandom::new(seed);
         let mut connection = server.connect();
         for _ in 0..20_000 {
             let mut command = vec![NAMES[random.below(NAMES.len())].as_bytes().to_vec()];
@@ -115,7 +115,7 @@ fn random_commands_disturb_nobody() {
             let answered = connection
                 .send(&command)
                 .and_then(|()| connection.receive_within(Duration::from_secs(10)));
-            if !matches!(answered, Ok(bobbin_testkit::Received::Reply(_))) {
+            if !matches!(answered, Ok(bobbin_testkit::ReceiveOutcome::Reply(_))) {
                 assert!(server.is_running(), "{name}: seed {seed}: died of {command:?}");
                 connection = server.connect();
             }
@@ -274,7 +274,7 @@ fn ten_thousand_connections_come_and_go() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn many_idle_connections_are_kept() {
     on_both(&[], |name, server| {
-        let mut idle: Vec<Connection> = (0..400).map(|_| server.connect()).collect();
+        let mut idle: Vec<TestConnection> = (0..400).map(|_| server.connect()).collect();
         for connection in &mut idle {
             assert_eq!(connection.say("PING").text(), "PONG", "{name}");
         }
@@ -290,7 +290,7 @@ fn many_idle_connections_are_kept() {
 fn maxclients_is_kept_and_told() {
     on_both(&["--maxclients", "10"], |name, server| {
         // The connection of the start-up check may not be gone yet.
-        let mut open: Vec<Connection> = Vec::new();
+        let mut open: Vec<TestConnection> = Vec::new();
         let deadline = Instant::now() + PATIENCE;
         while open.len() < 10 {
             assert!(Instant::now() < deadline, "{name}: only {} are let in", open.len());
@@ -392,7 +392,7 @@ fn long_replies_that_nobody_reads_are_bounded() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_value_that_is_named_again_is_not_copied_again() {
     const TIMES: usize = 200_000;
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut other = server.connect();
     let value = "x".repeat(4000);
     other.call(&["SET", "k", &value]).expect("is stored");
@@ -414,7 +414,7 @@ fn ask_for_long_replies(elements: usize) {
     const CLIENTS: usize = 40;
     const PEAK_MAX: u64 = 128 * MIB;
     let limit = ["--client-output-buffer-limit", "normal 16mb 0 0", "--io-threads", "2"];
-    let server = Server::bobbin(&limit);
+    let server = TestServer::bobbin(&limit);
     let mut other = server.connect();
     let element = "x".repeat(100);
     let mut push = vec!["RPUSH", "list"];
@@ -480,7 +480,7 @@ fn long_pipelines_are_answered_in_order() {
     on_both(&[], |name, server| {
         let mut connection = server.connect();
         let count = 100_000;
-        let mut reader = Connection::open(server.address()).expect("the server accepts");
+        let mut reader = TestConnection::open(server.address()).expect("the server accepts");
         assert_eq!(reader.say("PING").text(), "PONG");
         let mut stream = connection.stream().try_clone().expect("a socket can be cloned");
         let writer = std::thread::spawn(move || {
@@ -514,7 +514,7 @@ fn who_stops_sending_is_still_answered() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_query_buffer_over_its_limit_ends_its_client() {
     on_both(&["--client-query-buffer-limit", "1mb"], |name, server| {
-        let is_ok = |reply: std::io::Result<bobbin_testkit::Reply>| {
+        let is_ok = |reply: std::io::Result<bobbin_testkit::ReplyFrame>| {
             reply.is_ok_and(|reply| reply.text() == "OK")
         };
         let limit = MIB as usize;
@@ -556,7 +556,7 @@ fn a_value_of_many_megabytes_comes_back() {
     });
 }
 
-fn assert_well(name: &str, server: &mut Server, before: u64, growth_max: u64, when: &str) {
+fn assert_well(name: &str, server: &mut TestServer, before: u64, growth_max: u64, when: &str) {
     assert!(server.is_running(), "{name} ended: {when}");
     assert_serves(name, server);
     let after = server.resident_bytes();
@@ -568,7 +568,7 @@ fn assert_well(name: &str, server: &mut Server, before: u64, growth_max: u64, wh
 
 /// The error is told and the connection closed. (A reset follows when bytes were left unread; it
 /// may come before the error has been read.)
-fn assert_refused(name: &str, server: &Server, bytes: &[u8], error: &str) {
+fn assert_refused(name: &str, server: &TestServer, bytes: &[u8], error: &str) {
     let mut connection = server.connect();
     let _ = connection.send_raw(bytes);
     let shown = bytes[..bytes.len().min(40)].escape_ascii();
@@ -584,13 +584,13 @@ fn assert_refused(name: &str, server: &Server, bytes: &[u8], error: &str) {
     }
 }
 
-fn assert_serves(name: &str, server: &Server) {
+fn assert_serves(name: &str, server: &TestServer) {
     assert_eq!(server.connect().say("PING").text(), "PONG", "{name} serves others");
 }
 
 /// Connects, trying again for a while: the tests open many connections, and ports of closed ones
 /// may run out for a moment.
-fn connect_patiently(server: &Server) -> TcpStream {
+fn connect_patiently(server: &TestServer) -> TcpStream {
     let deadline = Instant::now() + PATIENCE;
     loop {
         match TcpStream::connect(server.address()) {

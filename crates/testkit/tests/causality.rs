@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 const CLIENTS: usize = 6;
 /// Keys that all clients write to and read.
@@ -20,11 +20,11 @@ const KEYS: usize = 24;
 /// How many writes of each client one client knows of.
 type Known = [u64; CLIENTS];
 
-fn start(folder: &Folder, policy: &str, arguments: &[&str]) -> Server {
+fn start(folder: &Folder, policy: &str, arguments: &[&str]) -> TestServer {
     let own = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", policy];
     // As many as number the log by the clock.
     let threads = ["--io-threads", "8", "--enable-debug-command", "yes"];
-    Server::bobbin(&[&own[..], &threads, arguments].concat())
+    TestServer::bobbin(&[&own[..], &threads, arguments].concat())
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn no_beginning_of_the_log_lacks_what_a_write_in_it_knew_of() {
             let threads: Vec<_> = (0..CLIENTS)
                 .map(|number| {
                     let (client, stop, acknowledged) = (server.connect(), &stop, &acknowledged);
-                    let random = Random::new(seed.wrapping_add(number as u64));
+                    let random = TestRandom::new(seed.wrapping_add(number as u64));
                     scope.spawn(move || write(client, number, random, acknowledged, stop))
                 })
                 .collect();
@@ -60,9 +60,9 @@ fn no_beginning_of_the_log_lacks_what_a_write_in_it_knew_of() {
 
 /// Writes until the server is gone; returns how often.
 fn write(
-    mut client: Connection,
+    mut client: TestConnection,
     number: usize,
-    mut random: Random,
+    mut random: TestRandom,
     acknowledged: &[AtomicU64; CLIENTS],
     stop: &AtomicBool,
 ) -> u64 {
@@ -93,7 +93,7 @@ fn write(
     known[number]
 }
 
-fn transaction(client: &mut Connection, keys: &[String], value: &str) -> std::io::Result<()> {
+fn transaction(client: &mut TestConnection, keys: &[String], value: &str) -> std::io::Result<()> {
     client.send(&["MULTI"])?;
     for key in keys {
         client.send(&["SET", key, value])?;
@@ -131,7 +131,7 @@ fn check_log(folder: &Path) -> u64 {
         let bytes = fs::read(&path).expect("ours");
         let mut rest = &bytes[..];
         // The last one may be cut short by the kill.
-        while let Ok(Some((command, len))) = Reply::parse(rest) {
+        while let Ok(Some((command, len))) = ReplyFrame::parse(rest) {
             rest = &rest[len..];
             let mut values = command.items().iter().filter_map(|word| word.bytes().and_then(parse));
             let Some((writer, known)) = values.next_back() else { continue };

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::peers::java::Java;
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 
 mod common;
 
@@ -116,13 +116,13 @@ fn mass_insertion_through_a_pipe() {
     });
 }
 
-fn server_cleared(server: &Server) {
+fn server_cleared(server: &TestServer) {
     let mut connection = server.connect();
     connection.say("AUTH secret");
     connection.say("FLUSHALL");
 }
 
-fn port(server: &Server) -> String {
+fn port(server: &TestServer) -> String {
     server.address().port().to_string()
 }
 

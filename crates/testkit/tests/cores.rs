@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -11,7 +11,7 @@ fn threads_run_where_they_are_told_to() {
     let (first, last) = (first.to_string(), last.to_string());
     let lists = ["--server-cpulist", &first, "--bio-cpulist", &last, "--bgsave-cpulist", &last];
     let more = ["--appendonly", "yes", "--aof-rewrite-cpulist", &last, "--save", ""];
-    let server = Server::bobbin(&[&lists[..], &more].concat());
+    let server = TestServer::bobbin(&[&lists[..], &more].concat());
     let mut client = server.connect();
     // One core is no place for two workers.
     assert_eq!(client.say("CONFIG GET io-threads").items()[1].text(), "1");
@@ -36,13 +36,13 @@ fn threads_run_where_they_are_told_to() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_list_that_is_none_is_refused() {
-    let started = Server::start(&peers::bobbin(), &["--bio-cpulist", "0-x"]);
+    let started = TestServer::start(&peers::bobbin(), &["--bio-cpulist", "0-x"]);
     let Err(reason) = started else { panic!("it started") };
     assert!(reason.contains("numbers of cores"), "{reason}");
 }
 
 /// Of the threads of a name, the cores of the first: as /proc shows them.
-fn cores_of(server: &Server, name: &str) -> Option<String> {
+fn cores_of(server: &TestServer, name: &str) -> Option<String> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
     // One may end meanwhile.
     let read = |task: &std::path::Path, file| std::fs::read_to_string(task.join(file)).ok();

@@ -6,15 +6,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
-fn ask(connection: &mut Connection, words: &[&str]) -> String {
+fn ask(connection: &mut TestConnection, words: &[&str]) -> String {
     connection.call(words).expect("answers").text()
 }
 
-fn start(folder: &Folder, arguments: &[&str]) -> Server {
+fn start(folder: &Folder, arguments: &[&str]) -> TestServer {
     let own = ["--dir", folder.text(), "--enable-debug-command", "yes"];
-    Server::bobbin(&[&own[..], arguments].concat())
+    TestServer::bobbin(&[&own[..], arguments].concat())
 }
 
 /// The folder of a server that was killed after it wrote `keys` keys.
@@ -273,7 +273,7 @@ fn what_the_tool_mends_can_be_loaded() {
 const VERSION: std::ops::Range<usize> = 5..9;
 
 /// A bit of every kind of value.
-fn fill(client: &mut Connection) {
+fn fill(client: &mut TestConnection) {
     for line in [
         "SET s value",
         "SET i 12345 EX 10000",
@@ -291,14 +291,14 @@ fn fill(client: &mut Connection) {
     }
 }
 
-fn digest(client: &mut Connection) -> String {
+fn digest(client: &mut TestConnection) -> String {
     ask(client, &["DEBUG", "DIGEST"])
 }
 
 /// What a server that must not start says.
 fn refusal(folder: &Folder) -> String {
     let arguments = [&LOG[..], &["--dir", folder.text()]].concat();
-    Server::start(&peers::bobbin(), &arguments).expect_err("it must not start")
+    TestServer::start(&peers::bobbin(), &arguments).expect_err("it must not start")
 }
 
 /// One of the server's tools; every question is answered by yes.
@@ -340,8 +340,8 @@ fn the_files_of_valkeys_own_tests() {
         fs::copy(assets.join(name), folder.path().join(name)).expect("a copy");
         let arguments =
             ["--dir", folder.text(), "--dbfilename", name, "--enable-debug-command", "yes"];
-        let ours = Server::start(&peers::bobbin(), &arguments);
-        let theirs = Server::start(&peers::peer("valkey-server"), &arguments);
+        let ours = TestServer::start(&peers::bobbin(), &arguments);
+        let theirs = TestServer::start(&peers::peer("valkey-server"), &arguments);
         assert_eq!(ours.is_ok(), theirs.is_ok(), "{name}: {:?}", ours.err());
         let (Ok(ours), Ok(theirs)) = (ours, theirs) else { continue };
         let (mut ours, mut theirs) = (ours.connect(), theirs.connect());

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server, until};
+use bobbin_testkit::{TestConnection, TestServer, until};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -20,11 +20,11 @@ const HOSTILE_NAME: &str = "</script><img/src=x/onerror=alert(1)>";
 const HOSTILE_KEY: &[u8] = b"</script><img src=x onerror=alert(1)>\"\\\r\n\0\xff";
 
 /// A Bobbin with a dashboard, and the port of that.
-fn serve(arguments: &[&str]) -> (Server, u16) {
+fn serve(arguments: &[&str]) -> (TestServer, u16) {
     let port = free_port().expect("a port");
     let port_text = port.to_string();
     let arguments = [&["--metrics-port", &port_text, "--io-threads", "2"], arguments].concat();
-    (Server::bobbin(&arguments), port)
+    (TestServer::bobbin(&arguments), port)
 }
 
 /// The head and the body of a response.
@@ -299,7 +299,7 @@ fn users_sign_in() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn lists_are_limited_and_stuck_workers_not_awaited() {
     let (server, port) = serve(&["--enable-debug-command", "yes"]);
-    let clients: Vec<Connection> = (0..150).map(|_| server.connect()).collect();
+    let clients: Vec<TestConnection> = (0..150).map(|_| server.connect()).collect();
     let mut stuck = server.connect();
     stuck.say("SET k v");
     let of = status(port);

@@ -4,12 +4,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bobbin_testkit::{Server, until};
+use bobbin_testkit::{TestServer, until};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn memory_comes_together_while_clients_write() {
-    let server = Server::bobbin(&[
+    let server = TestServer::bobbin(&[
         "--io-threads",
         "2",
         "--enable-debug-command",
@@ -80,7 +80,7 @@ fn memory_comes_together_while_clients_write() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scripts_come_together() {
-    let server = Server::bobbin(&[
+    let server = TestServer::bobbin(&[
         "--io-threads",
         "1",
         "--active-defrag-ignore-bytes",
@@ -123,7 +123,7 @@ impl Drop for Over<'_> {
 }
 
 /// Changes values of its own, and looks whether they are what they must be.
-fn write(server: &Server, number: usize, is_over: &AtomicBool) {
+fn write(server: &TestServer, number: usize, is_over: &AtomicBool) {
     let mut client = server.connect();
     let mut round = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -142,7 +142,7 @@ fn write(server: &Server, number: usize, is_over: &AtomicBool) {
     assert!(round > 0);
 }
 
-fn figure(server: &Server, field: &str) -> u64 {
+fn figure(server: &TestServer, field: &str) -> u64 {
     server.info(field).parse().expect("a number")
 }
 

@@ -8,20 +8,20 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::{FragileDisk, SmallDisk};
-use bobbin_testkit::{Connection, Received, Reply, Server, peers};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer, peers};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn ask(connection: &mut Connection, words: &[&str]) -> String {
+fn ask(connection: &mut TestConnection, words: &[&str]) -> String {
     let reply = connection.call(words).expect("answers");
     match reply.items() {
         [] => reply.text(),
-        items => items.iter().map(Reply::text).collect::<Vec<_>>().join(" "),
+        items => items.iter().map(ReplyFrame::text).collect::<Vec<_>>().join(" "),
     }
 }
 
 /// Asks again and again until the reply is as wanted.
-fn until(connection: &mut Connection, words: &[&str], wanted: impl Fn(&str) -> bool) -> String {
+fn until(connection: &mut TestConnection, words: &[&str], wanted: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + LIMIT;
     loop {
         let reply = ask(connection, words);
@@ -33,7 +33,7 @@ fn until(connection: &mut Connection, words: &[&str], wanted: impl Fn(&str) -> b
     }
 }
 
-fn kill(server: &mut Server) {
+fn kill(server: &mut TestServer) {
     assert!(server.kill(), "it dies");
 }
 
@@ -48,7 +48,7 @@ fn with_log<'a>(dir: &'a str, policy: &'a str) -> Vec<&'a str> {
 fn a_disk_too_full_for_snapshots() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let arguments = ["--dir", disk.text(), "--save", "3600 1000000", "--rdbcompression", "no"];
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["SET", "old", "1"]), "OK");
     assert_eq!(ask(&mut client, &["SAVE"]), "OK");
@@ -73,7 +73,7 @@ fn a_disk_too_full_for_snapshots() {
     assert_eq!(ask(&mut client, &["SAVE"]), "OK");
     assert_eq!(ask(&mut client, &["SET", "new", "1"]), "OK");
     kill(&mut server);
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["STRLEN", "b"]), value.len().to_string());
 }
@@ -83,7 +83,7 @@ fn a_disk_too_full_for_snapshots() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_folder_that_is_read_only() {
     let Some(disk) = SmallDisk::new("16m") else { return };
-    let server = Server::bobbin(&["--dir", disk.text(), "--save", "3600 1000000"]);
+    let server = TestServer::bobbin(&["--dir", disk.text(), "--save", "3600 1000000"]);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["SET", "k", "1"]), "OK");
     disk.remount("ro");
@@ -112,7 +112,7 @@ fn a_folder_that_is_read_only() {
 fn a_full_disk() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let dir = disk.text();
-    let mut server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
+    let mut server = TestServer::bobbin(&["--dir", dir, "--appendonly", "yes"]);
     let mut client = server.connect();
     let value = "x".repeat(50_000);
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -139,7 +139,7 @@ fn a_full_disk() {
     }
     client.call(&["WAITAOF", "1", "0", "0"]).expect("it answers");
     kill(&mut server);
-    let server = Server::bobbin(&["--dir", dir, "--appendonly", "yes"]);
+    let server = TestServer::bobbin(&["--dir", dir, "--appendonly", "yes"]);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["GET", "last"]), "1");
     assert_eq!(ask(&mut client, &["STRLEN", "key"]), "50000");
@@ -151,7 +151,7 @@ fn a_full_disk() {
 fn an_end_on_a_full_disk_says_what_is_lost() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let arguments = [&with_log(disk.text(), "everysec")[..], &["--save", ""]].concat();
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let value = "x".repeat(50_000);
     until(&mut client, &["APPEND", "key", &value], |reply| reply.starts_with("MISCONF"));
@@ -168,14 +168,14 @@ fn an_end_on_a_full_disk_says_what_is_lost() {
 fn a_start_on_a_full_disk() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let arguments = with_log(disk.text(), "everysec");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let value = "x".repeat(50_000);
     until(&mut client, &["APPEND", "key", &value], |reply| reply.starts_with("MISCONF"));
     kill(&mut server);
     // The first start cuts off half a command, for which there was no room. So there is some again.
     for _ in 0..2 {
-        let mut server = Server::start(&peers::bobbin(), &arguments).expect("it starts");
+        let mut server = TestServer::start(&peers::bobbin(), &arguments).expect("it starts");
         let mut client = server.connect();
         let len: usize = ask(&mut client, &["STRLEN", "key"]).parse().expect("a number");
         assert!(len >= 10 * value.len(), "{len}");
@@ -193,17 +193,17 @@ fn a_start_on_a_full_disk() {
 fn a_full_disk_keeps_replies_back() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let arguments = with_log(disk.text(), "always");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let (mut client, mut other) = (server.connect(), server.connect());
     let value = "x".repeat(50_000);
     let mut told = 0;
     loop {
         client.send(&["SET", &format!("k{told}"), &value]).expect("is sent");
         match client.receive_within(Duration::from_secs(1)).expect("it lives") {
-            Received::Reply(reply) if reply.text() == "OK" => told += 1,
-            Received::Reply(reply) => panic!("{}", reply.text()),
-            Received::Nothing => break,
-            Received::Closed => panic!("it lives"),
+            ReceiveOutcome::Reply(reply) if reply.text() == "OK" => told += 1,
+            ReceiveOutcome::Reply(reply) => panic!("{}", reply.text()),
+            ReceiveOutcome::Nothing => break,
+            ReceiveOutcome::Closed => panic!("it lives"),
         }
         assert!(told < 30, "so much does not fit the disk");
     }
@@ -216,7 +216,7 @@ fn a_full_disk_keeps_replies_back() {
     assert_eq!(client.receive().expect("at last").text(), "OK");
     until(&mut other, &["SET", "more", "1"], |reply| reply == "OK");
     kill(&mut server);
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 2).to_string());
 }
@@ -228,7 +228,7 @@ fn a_full_disk_keeps_replies_back() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
     let Some(disk) = SmallDisk::new("1m") else { return };
-    let server = Server::bobbin(&with_log(disk.text(), "always"));
+    let server = TestServer::bobbin(&with_log(disk.text(), "always"));
     let mut client = server.connect();
     for line in ["SET before 1", "HSET h f v", "SADD s a b"] {
         assert!(!client.say(line).is_error());
@@ -238,8 +238,8 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
     loop {
         client.send(&["SET", &format!("k{told}"), &value]).expect("is sent");
         match client.receive_within(Duration::from_secs(1)).expect("it lives") {
-            Received::Reply(reply) if reply.text() == "OK" => told += 1,
-            Received::Nothing => break,
+            ReceiveOutcome::Reply(reply) if reply.text() == "OK" => told += 1,
+            ReceiveOutcome::Nothing => break,
             other => panic!("{other:?}"),
         }
         assert!(told < 30, "so much does not fit the disk");
@@ -262,10 +262,12 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
         ] {
             let words: Vec<_> = line.split(' ').collect();
             other.send(&words).expect("is sent");
-            let Received::Reply(reply) = other.receive_within(LIMIT).expect("it lives") else {
+            let ReceiveOutcome::Reply(reply) = other.receive_within(LIMIT).expect("it lives")
+            else {
                 panic!("{line} got no answer");
             };
-            let shown = reply.items().iter().map(Reply::text).fold(reply.text(), |a, b| a + &b);
+            let shown =
+                reply.items().iter().map(ReplyFrame::text).fold(reply.text(), |a, b| a + &b);
             assert!(shown.contains(expected), "{line}: {shown}");
         }
     }
@@ -274,7 +276,7 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
         let mut other = server.connect();
         other.send(&line.split(' ').collect::<Vec<_>>()).expect("is sent");
         let heard = other.receive_within(Duration::from_millis(300)).expect("it lives");
-        assert!(heard == Received::Nothing, "{line}: {heard:?}");
+        assert!(heard == ReceiveOutcome::Nothing, "{line}: {heard:?}");
     }
     disk.remount("size=64m");
     assert_eq!(client.receive().expect("at last").text(), "OK");
@@ -287,7 +289,7 @@ fn a_full_disk_prevents_no_diagnosis_and_no_other_read() {
 fn what_a_failed_fsync_lost_is_written_anew() {
     let Some(disk) = FragileDisk::new("3m") else { return };
     let arguments = with_log(disk.text(), "everysec");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let value = "x".repeat(100_000);
     let (mut told, deadline) = (0, Instant::now() + LIMIT);
@@ -313,7 +315,7 @@ fn what_a_failed_fsync_lost_is_written_anew() {
     kill(&mut server);
     drop(server);
     assert!(disk.replug(), "what is left is what the disk has");
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     assert_eq!(ask(&mut client, &["DBSIZE"]), (told + 1).to_string());
     assert_eq!(ask(&mut client, &["STRLEN", &format!("k{}", told - 1)]), value.len().to_string());
@@ -325,7 +327,7 @@ fn what_a_failed_fsync_lost_is_written_anew() {
 fn a_failed_fsync_ends_a_server_that_promised_one() {
     let Some(disk) = FragileDisk::new("3m") else { return };
     let arguments = with_log(disk.text(), "always");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let value = "x".repeat(100_000);
     let mut told = 0;
@@ -342,7 +344,7 @@ fn a_failed_fsync_ends_a_server_that_promised_one() {
     // kept, too.
     disk.give("200m");
     mend(disk.path());
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let keys: usize = ask(&mut client, &["DBSIZE"]).parse().expect("a number");
     assert!(keys == told || keys == told + 1, "{keys} are there, {told} were told");
@@ -371,7 +373,7 @@ fn a_disk_that_hangs() {
     const WRITES: usize = 400;
     let Some(disk) = FragileDisk::new("300m") else { return };
     let arguments = with_log(disk.text(), "everysec");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut reader = server.connect();
     ask(&mut reader, &["SET", "k", "v"]);
     assert!(disk.freeze(), "it hangs");
@@ -414,7 +416,7 @@ fn a_disk_that_hangs() {
     ask(&mut reader, &["SET", "end", "1"]);
     assert_eq!(ask(&mut reader, &["WAITAOF", "1", "0", "0"]), "1 0");
     kill(&mut server);
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     for number in 0..CLIENTS {
         assert_eq!(ask(&mut client, &["GET", &format!("count{number}")]), WRITES.to_string());
@@ -427,21 +429,22 @@ fn a_disk_that_hangs() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_disk_that_hangs_again_holds_up_nobody_else() {
     let Some(disk) = FragileDisk::new("100m") else { return };
-    let server =
-        Server::bobbin(&[&with_log(disk.text(), "always")[..], &["--io-threads", "1"]].concat());
+    let server = TestServer::bobbin(
+        &[&with_log(disk.text(), "always")[..], &["--io-threads", "1"]].concat(),
+    );
     let (mut client, mut other) = (server.connect(), server.connect());
     for again in [false, true] {
         (0..200).for_each(|_| assert_eq!(client.say("SET k 1").text(), "OK"));
         assert!(disk.freeze(), "it hangs");
         client.send(&["SET", "k", "2"]).expect("is sent");
         let heard = client.receive_within(Duration::from_millis(500)).expect("it lives");
-        assert_eq!(heard, Received::Nothing);
+        assert_eq!(heard, ReceiveOutcome::Nothing);
         other.send(&["PING"]).expect("is sent");
         // The first time they may be with the worker that waits.
         let limit = Duration::from_secs(if again { 10 } else { 0 });
         let heard = other.receive_within(limit).expect("it lives");
         disk.thaw();
-        if heard == Received::Nothing {
+        if heard == ReceiveOutcome::Nothing {
             assert!(!again, "a worker waits for a disk that hung before");
             assert_eq!(other.receive().expect("at last").text(), "PONG");
         }
@@ -456,7 +459,7 @@ fn replies_that_wait_do_not_pile_up() {
     const READS: usize = 20_000;
     let Some(disk) = FragileDisk::new("100m") else { return };
     let arguments = with_log(disk.text(), "always");
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let value = "x".repeat(10_000);
     ask(&mut client, &["SET", "k", &value]);
@@ -468,7 +471,7 @@ fn replies_that_wait_do_not_pile_up() {
     }
     assert_eq!(
         client.receive_within(Duration::from_millis(500)).expect("lives"),
-        Received::Nothing
+        ReceiveOutcome::Nothing
     );
     let grown = server.resident_bytes().saturating_sub(before) >> 20;
     assert!(grown < 40, "{grown} MiB of {}", (READS * value.len()) >> 20);

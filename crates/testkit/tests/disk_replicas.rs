@@ -5,15 +5,15 @@ use std::io::Write;
 use std::path::Path;
 
 use bobbin_testkit::disk::SmallDisk;
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Reply, Server, until};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{ReplyFrame, TestServer, until};
 
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 
 /// A primary with more than the disks of this file can hold.
-fn primary() -> Server {
-    let primary = Server::bobbin(&ARGUMENTS);
-    let (mut client, mut random) = (primary.connect(), Random::new(1));
+fn primary() -> TestServer {
+    let primary = TestServer::bobbin(&ARGUMENTS);
+    let (mut client, mut random) = (primary.connect(), TestRandom::new(1));
     for key in 0..60 {
         let (key, value) = (format!("key:{key}"), random.bytes(30_000));
         client.call(&[b"SET", key.as_bytes(), &value]).expect("it answers");
@@ -21,9 +21,9 @@ fn primary() -> Server {
     primary
 }
 
-fn replica(disk: &SmallDisk, load: &str) -> Server {
+fn replica(disk: &SmallDisk, load: &str) -> TestServer {
     let own = ["--dir", disk.text(), "--repl-diskless-load", load];
-    Server::bobbin(&[&ARGUMENTS[..], &own].concat())
+    TestServer::bobbin(&[&ARGUMENTS[..], &own].concat())
 }
 
 fn fill(folder: &Path) {
@@ -71,7 +71,7 @@ fn a_copy_that_goes_to_a_full_disk_is_given_up_until_there_is_room() {
         let why = "the copy cannot be kept on disk: No space left on device";
         until(|| replica.log().contains(why));
         assert_eq!(replica.info("master_link_status"), "down");
-        assert_eq!(client.say("GET old"), Reply::bulk("1"));
+        assert_eq!(client.say("GET old"), ReplyFrame::bulk("1"));
         // It tries again and again.
         until(|| replica.log().matches(why).count() > 1);
         until(|| is_clean(disk.path()));

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::SmallDisk;
-use bobbin_testkit::{Connection, Received, Server};
+use bobbin_testkit::{ReceiveOutcome, TestConnection, TestServer};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -12,12 +12,12 @@ fn arguments<'a>(disk: &'a SmallDisk, policy: &'a str) -> Vec<&'a str> {
     vec!["--dir", disk.text(), "--appendonly", "yes", "--appendfsync", policy, "--io-threads", "2"]
 }
 
-fn ask(client: &mut Connection, words: &[&str]) -> String {
+fn ask(client: &mut TestConnection, words: &[&str]) -> String {
     client.call(words).expect("answers").text()
 }
 
 /// Writes until that is refused.
-fn fill(client: &mut Connection) {
+fn fill(client: &mut TestConnection) {
     let (value, deadline) = ("x".repeat(50_000), Instant::now() + LIMIT);
     while !ask(client, &["SET", "filler", &value]).starts_with("MISCONF") {
         assert!(Instant::now() < deadline, "the disk does not become full");
@@ -26,7 +26,7 @@ fn fill(client: &mut Connection) {
 }
 
 /// Asks until a write is taken again.
-fn wait_for_room(client: &mut Connection) {
+fn wait_for_room(client: &mut TestConnection) {
     let deadline = Instant::now() + LIMIT;
     while ask(client, &["SET", "again", "1"]) != "OK" {
         assert!(Instant::now() < deadline, "no recovery");
@@ -66,9 +66,9 @@ fn what_would_write_is_refused() {
         &["PUBLISH", "c", "m"],
         &["GET", "old"],
     ];
-    type Start = fn(&[&str]) -> Server;
+    type Start = fn(&[&str]) -> TestServer;
     let mut told: Vec<Vec<String>> = Vec::new();
-    for start in [Server::valkey as Start, Server::bobbin] {
+    for start in [TestServer::valkey as Start, TestServer::bobbin] {
         let Some(disk) = SmallDisk::new("1m") else { return };
         let server = start(&arguments(&disk, "everysec"));
         let mut client = server.connect();
@@ -79,9 +79,11 @@ fn what_would_write_is_refused() {
         assert_eq!(ask(&mut client, &["FUNCTION", "LOAD", library]), "l");
         assert_eq!(ask(&mut client, &["SET", "old", "1"]), "OK");
         fill(&mut client);
-        let show = |reply: bobbin_testkit::Reply| match reply.items() {
+        let show = |reply: bobbin_testkit::ReplyFrame| match reply.items() {
             [] => reply.text(),
-            items => items.iter().map(bobbin_testkit::Reply::text).collect::<Vec<_>>().join(", "),
+            items => {
+                items.iter().map(bobbin_testkit::ReplyFrame::text).collect::<Vec<_>>().join(", ")
+            }
         };
         told.push(steps.iter().map(|words| show(client.call(words).expect("answers"))).collect());
         disk.remount("size=64m");
@@ -110,7 +112,7 @@ fn a_script_that_has_written_goes_on() {
         let Some(disk) = SmallDisk::new("1m") else { return };
         let arguments =
             [&arguments(&disk, policy)[..], &["--busy-reply-threshold", "60000"]].concat();
-        let mut server = Server::bobbin(&arguments);
+        let mut server = TestServer::bobbin(&arguments);
         let (mut client, mut other) = (server.connect(), server.connect());
         let run = |value: &'static str, ms: &'static str| {
             ["EVAL", script, "4", "{s}a", "{s}b", "{s}c", "{s}d", value, ms]
@@ -131,7 +133,7 @@ fn a_script_that_has_written_goes_on() {
         }
         if policy == "always" {
             let waits = client.receive_within(Duration::from_secs(5)).expect("it lives");
-            assert_eq!(waits, Received::Nothing, "the disk is full");
+            assert_eq!(waits, ReceiveOutcome::Nothing, "the disk is full");
         } else {
             assert_eq!(client.receive().expect("it ends").text(), "done");
             let refused = ask(&mut client, &run("third", "0"));
@@ -149,7 +151,7 @@ fn a_script_that_has_written_goes_on() {
         assert_eq!(ask(&mut other, &["CONFIG", "SET", "appendfsync", "everysec"]), "OK");
         other.call(&["WAITAOF", "1", "0", "0"]).expect("answers");
         assert!(server.kill(), "it dies");
-        let server = Server::bobbin(&arguments);
+        let server = TestServer::bobbin(&arguments);
         let mut client = server.connect();
         for key in ["{s}a", "{s}b", "{s}c", "{s}d"] {
             assert_eq!(ask(&mut client, &["GET", key]), "second", "{policy}: {key}");
@@ -163,7 +165,7 @@ fn a_script_that_has_written_goes_on() {
 fn a_script_of_which_the_disk_has_a_beginning_is_absent() {
     let Some(disk) = SmallDisk::new("1m") else { return };
     let arguments = arguments(&disk, "always");
-    let mut server = Server::bobbin(&arguments);
+    let mut server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     let script = "for at = 1, #KEYS do redis.call('set', KEYS[at], ARGV[1]) end return 1";
     let value = |round: usize| format!("round{round}").repeat(1000);
@@ -175,13 +177,13 @@ fn a_script_of_which_the_disk_has_a_beginning_is_absent() {
         client.receive_within(Duration::from_secs(2)).expect("it lives")
     };
     let mut rounds = 0;
-    while matches!(run(rounds), Received::Reply(_)) {
+    while matches!(run(rounds), ReceiveOutcome::Reply(_)) {
         rounds += 1;
         assert!(rounds < 9, "so much does not fit the disk");
     }
     assert!(rounds > 0 && server.kill(), "it dies");
     disk.remount("size=64m");
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut client = server.connect();
     for number in 0..40 {
         let there = ask(&mut client, &["GET", &format!("{{s}}{number}")]);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::transcript::split_words;
-use bobbin_testkit::{Connection, Reply, Server, pages, peers};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, pages, peers};
 
 /// Blocks of text with commands behind a prompt, each on a server of its own.
 #[test]
@@ -26,7 +26,7 @@ fn conversations_go_as_they_are_shown() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn defaults_are_as_they_are_told() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let options = server.connect().call(&["CONFIG", "GET", "*"]).expect("a reply");
     let options: BTreeMap<String, String> =
         options.items().chunks(2).map(|pair| (pair[0].text(), pair[1].text())).collect();
@@ -123,7 +123,7 @@ fn normal(value: &str) -> String {
 /// A command's replies are the lines behind it. `(another client)` behind a command: that is the
 /// other's, and it is not waited for; `(the other client)`: what it hears follows.
 fn hold(page: &str, conversation: &str) {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     for step in conversation.split("\n> ") {
         let (command, shown) = step.split_once('\n').unwrap_or((step, ""));
@@ -142,13 +142,13 @@ fn hold(page: &str, conversation: &str) {
     }
 }
 
-fn receive(client: &mut Connection) -> Option<Reply> {
+fn receive(client: &mut TestConnection) -> Option<ReplyFrame> {
     client.receive().ok()
 }
 
 /// Asks until the reply is what is shown, which takes its time where another client is at work; or
 /// the connection's end, where nothing is shown.
-fn expect(page: &str, command: &str, shown: &str, mut ask: impl FnMut() -> Option<Reply>) {
+fn expect(page: &str, command: &str, shown: &str, mut ask: impl FnMut() -> Option<ReplyFrame>) {
     // Long lines are broken.
     let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -163,12 +163,16 @@ fn expect(page: &str, command: &str, shown: &str, mut ask: impl FnMut() -> Optio
 }
 
 /// As a shell shows it.
-fn show(reply: &Reply) -> String {
+fn show(reply: &ReplyFrame) -> String {
     match reply {
-        Reply::Line { kind: b'-', text } => format!("(error) {}", String::from_utf8_lossy(text)),
-        Reply::Line { kind: b':', text } => format!("(integer) {}", String::from_utf8_lossy(text)),
-        Reply::Bulk { bytes, .. } => format!("\"{}\"", String::from_utf8_lossy(bytes)),
-        Reply::Null { .. } => "(nil)".to_owned(),
+        ReplyFrame::Line { kind: b'-', text } => {
+            format!("(error) {}", String::from_utf8_lossy(text))
+        }
+        ReplyFrame::Line { kind: b':', text } => {
+            format!("(integer) {}", String::from_utf8_lossy(text))
+        }
+        ReplyFrame::Bulk { bytes, .. } => format!("\"{}\"", String::from_utf8_lossy(bytes)),
+        ReplyFrame::Null { .. } => "(nil)".to_owned(),
         other => other.text(),
     }
 }

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn documentation_is_that_of_the_reference() {
-    let (valkey, bobbin) = (Server::valkey(&[]), Server::bobbin(&[]));
+    let (valkey, bobbin) = (TestServer::valkey(&[]), TestServer::bobbin(&[]));
     for (command, read) in QUESTIONS {
-        let read = |server: &Server| {
+        let read = |server: &TestServer| {
             let mut connection = server.connect();
             connection.say("HELLO 3");
             read(ask(&mut connection, command))
@@ -41,9 +41,9 @@ fn documentation_is_that_of_the_reference() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn names_are_those_of_the_reference() {
-    let (valkey, bobbin) = (Server::valkey(&[]), Server::bobbin(&[]));
+    let (valkey, bobbin) = (TestServer::valkey(&[]), TestServer::bobbin(&[]));
     for (question, read, missing, own) in NAMED {
-        let read = |server: &Server| read(&ask(&mut server.connect(), question).text());
+        let read = |server: &TestServer| read(&ask(&mut server.connect(), question).text());
         let (theirs, ours) = (read(&valkey), read(&bobbin));
         let without = |names: &[String], others: &[String]| -> Vec<String> {
             names.iter().filter(|name| !others.contains(name)).cloned().collect()
@@ -53,7 +53,7 @@ fn names_are_those_of_the_reference() {
         let shared: Vec<_> = ours.iter().filter(|name| theirs.contains(name)).collect();
         assert!(theirs.iter().filter(|name| ours.contains(name)).eq(shared), "{question}: order");
     }
-    let options = |server: &Server| {
+    let options = |server: &TestServer| {
         let reply = ask(&mut server.connect(), "CONFIG GET *");
         let pairs = reply.items().chunks(2).map(|pair| (pair[0].text(), pair[1].text()));
         pairs.collect::<BTreeMap<_, _>>()
@@ -65,9 +65,9 @@ fn names_are_those_of_the_reference() {
     assert!(different.iter().all(|name| known.contains(&name.as_str())), "{different:?}");
     assert!(ours["io-threads"].parse::<usize>().is_ok_and(|threads| threads > 0));
     for container in CONTAINERS {
-        let lines = |server: &Server| {
+        let lines = |server: &TestServer| {
             let reply = ask(&mut server.connect(), &format!("{container} HELP"));
-            let lines: Vec<_> = reply.items().iter().map(Reply::text).collect();
+            let lines: Vec<_> = reply.items().iter().map(ReplyFrame::text).collect();
             // What is indented explains the line before.
             let names =
                 lines.iter().skip(1).filter(|line| !line.starts_with(' ') && !line.is_empty());
@@ -150,7 +150,7 @@ fn client_names(text: &str) -> Vec<String> {
 type Facts = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Takes an answer apart.
-type Read = fn(Reply) -> Facts;
+type Read = fn(ReplyFrame) -> Facts;
 
 const QUESTIONS: [(&str, Read); 2] = [("COMMAND DOCS", docs), ("COMMAND", infos)];
 
@@ -167,19 +167,19 @@ fn is_known(name: &str, path: &str) -> bool {
     }
 }
 
-fn ask(connection: &mut Connection, command: &str) -> Reply {
+fn ask(connection: &mut TestConnection, command: &str) -> ReplyFrame {
     let reply = connection.say(command);
     assert!(!reply.is_error(), "{reply:?}");
     reply
 }
 
-fn docs(reply: Reply) -> Facts {
+fn docs(reply: ReplyFrame) -> Facts {
     let mut facts = Facts::new();
     add_docs(&reply, &mut facts);
     facts
 }
 
-fn add_docs(commands: &Reply, facts: &mut Facts) {
+fn add_docs(commands: &ReplyFrame, facts: &mut Facts) {
     for command in commands.items().chunks(2) {
         let mut of_command = BTreeMap::new();
         for field in command[1].items().chunks(2) {
@@ -200,13 +200,13 @@ fn add_docs(commands: &Reply, facts: &mut Facts) {
     }
 }
 
-fn infos(reply: Reply) -> Facts {
+fn infos(reply: ReplyFrame) -> Facts {
     let mut facts = Facts::new();
     reply.items().iter().for_each(|command| add_info(command, &mut facts));
     facts
 }
 
-fn add_info(command: &Reply, facts: &mut Facts) {
+fn add_info(command: &ReplyFrame, facts: &mut Facts) {
     let mut of_command = BTreeMap::new();
     let items = command.items();
     for (at, item) in items.iter().enumerate().take(items.len() - 1) {
@@ -217,9 +217,9 @@ fn add_info(command: &Reply, facts: &mut Facts) {
 }
 
 /// Adds all that is in a reply; what has no order is sorted.
-fn add(reply: &Reply, path: String, facts: &mut BTreeMap<String, String>) {
+fn add(reply: &ReplyFrame, path: String, facts: &mut BTreeMap<String, String>) {
     match reply {
-        Reply::Aggregate { kind: b'%', items } => {
+        ReplyFrame::Aggregate { kind: b'%', items } => {
             for pair in items.chunks(2) {
                 let name = pair[0].text();
                 // These are sentences.
@@ -228,12 +228,12 @@ fn add(reply: &Reply, path: String, facts: &mut BTreeMap<String, String>) {
                 }
             }
         }
-        Reply::Aggregate { kind: b'~', items } => {
-            let mut words: Vec<_> = items.iter().map(Reply::text).collect();
+        ReplyFrame::Aggregate { kind: b'~', items } => {
+            let mut words: Vec<_> = items.iter().map(ReplyFrame::text).collect();
             words.sort();
             facts.insert(path, words.join(" "));
         }
-        Reply::Aggregate { items, .. } => {
+        ReplyFrame::Aggregate { items, .. } => {
             for (at, item) in items.iter().enumerate() {
                 add(item, format!("{path}/{at}"), facts);
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::spawn;
 
-use bobbin_testkit::{Connection, Reply, Server, until};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, until};
 
 const ARGUMENTS: [&str; 8] = [
     "--repl-diskless-sync-delay",
@@ -20,7 +20,7 @@ const ARGUMENTS: [&str; 8] = [
     "no",
 ];
 
-fn start(begin: fn(&[&str]) -> Server) -> Server {
+fn start(begin: fn(&[&str]) -> TestServer) -> TestServer {
     begin(&ARGUMENTS)
 }
 
@@ -54,7 +54,7 @@ struct Hop {
 const HELD_FROM: usize = 1000;
 
 impl Way {
-    fn to(primary: &Server) -> Self {
+    fn to(primary: &TestServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = listener.local_addr().expect("it is bound").port();
         let shared =
@@ -164,16 +164,16 @@ impl Hop {
 }
 
 /// More than the sockets on the way hold.
-fn fill(primary: &Server) {
+fn fill(primary: &TestServer) {
     let mut client = primary.connect();
     client.say("SELECT 3");
     client.say("SET other 1");
     client.say("SELECT 0");
-    assert_eq!(client.say("DEBUG POPULATE 64 large 65536"), Reply::simple("OK"));
+    assert_eq!(client.say("DEBUG POPULATE 64 large 65536"), ReplyFrame::simple("OK"));
 }
 
 /// Writes to several databases, with transactions.
-fn write(primary: &Server, name: &str) {
+fn write(primary: &TestServer, name: &str) {
     let mut client = primary.connect();
     for n in 0..50 {
         client.say(&format!("SELECT {}", n % 3));
@@ -187,7 +187,7 @@ fn write(primary: &Server, name: &str) {
 }
 
 /// The states and kinds of connections that a primary tells of.
-fn channels(primary: &Server) -> String {
+fn channels(primary: &TestServer) -> String {
     let info = primary.connect().say("INFO replication").text();
     let part = |line: &str, name: &str| {
         line.split(',').find_map(|part| part.strip_prefix(name)).unwrap_or_default().to_owned()
@@ -199,14 +199,18 @@ fn channels(primary: &Server) -> String {
 
 const COPYING: &str = "rdb-channel wait_bgsave, main-channel bg_transfer";
 
-fn same(primary: &Server, replica: &Server) {
+fn same(primary: &TestServer, replica: &TestServer) {
     primary.settle(&[replica]);
     until(|| channels(primary) == "replica online");
     assert_eq!(primary.digest(), replica.digest());
 }
 
 /// Has a replica follow by two connections, with writes meanwhile; `disturb` may break them.
-fn copies_by_two(primary: &Server, replica: &Server, disturb: impl Fn(&Way, &Server)) -> Way {
+fn copies_by_two(
+    primary: &TestServer,
+    replica: &TestServer,
+    disturb: impl Fn(&Way, &TestServer),
+) -> Way {
     fill(primary);
     let way = Way::to(primary);
     replica.follow(way.port);
@@ -227,7 +231,7 @@ fn copies_by_two(primary: &Server, replica: &Server, disturb: impl Fn(&Way, &Ser
     way
 }
 
-fn copies_undisturbed(primary: fn(&[&str]) -> Server, replica: &Server) {
+fn copies_undisturbed(primary: fn(&[&str]) -> TestServer, replica: &TestServer) {
     let primary = start(primary);
     let way = copies_by_two(&primary, replica, |_, _| {});
     assert_eq!((primary.info("sync_full"), primary.info("sync_partial_ok")), one_each());
@@ -244,9 +248,9 @@ fn one_each() -> (String, String) {
 }
 
 fn copies_again(
-    primary: fn(&[&str]) -> Server,
-    replica: fn(&[&str]) -> Server,
-    cut: fn(&Way, &Server),
+    primary: fn(&[&str]) -> TestServer,
+    replica: fn(&[&str]) -> TestServer,
+    cut: fn(&Way, &TestServer),
 ) {
     let (primary, replica) = (start(primary), start(replica));
     let way = copies_by_two(&primary, &replica, cut);
@@ -260,8 +264,8 @@ fn a_copy_goes_by_a_connection_of_its_own() {
         for mode in ["disabled", "on-empty-db", "swapdb", "flush-before-load"] {
             scope.spawn(move || {
                 let mode = ["--repl-diskless-load", mode];
-                let replica = Server::bobbin(&[&ARGUMENTS[..], &mode].concat());
-                copies_undisturbed(Server::bobbin, &replica);
+                let replica = TestServer::bobbin(&[&ARGUMENTS[..], &mode].concat());
+                copies_undisturbed(TestServer::bobbin, &replica);
             });
         }
     });
@@ -270,18 +274,18 @@ fn a_copy_goes_by_a_connection_of_its_own() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_takes_a_copy_by_a_connection_of_its_own() {
-    copies_undisturbed(Server::bobbin, &start(Server::valkey));
+    copies_undisturbed(TestServer::bobbin, &start(TestServer::valkey));
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_of_valkey_comes_by_a_connection_of_its_own() {
-    copies_undisturbed(Server::valkey, &start(Server::bobbin));
+    copies_undisturbed(TestServer::valkey, &start(TestServer::bobbin));
 }
 
 /// Has a replica follow by two connections, where one of the two servers is Redis. `buffer`: where
 /// the replica tells how much of the stream it keeps.
-fn copies_with_redis(primary: &Server, replica: &Server, buffer: &str) {
+fn copies_with_redis(primary: &TestServer, replica: &TestServer, buffer: &str) {
     fill(primary);
     let way = Way::to(primary);
     replica.follow(way.port);
@@ -305,15 +309,15 @@ fn copies_with_redis(primary: &Server, replica: &Server, buffer: &str) {
     assert_eq!((primary.info("sync_full"), way.copies()), ("1".to_owned(), 1));
 }
 
-fn redis() -> Server {
+fn redis() -> TestServer {
     let [_, _, _, _, _, _, rest @ ..] = &ARGUMENTS;
-    Server::redis(&[&ARGUMENTS[..4], &["--repl-rdb-channel", "yes"], rest].concat())
+    TestServer::redis(&[&ARGUMENTS[..4], &["--repl-rdb-channel", "yes"], rest].concat())
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn redis_takes_a_copy_by_a_connection_of_its_own() {
-    let (primary, replica) = (start(Server::bobbin), redis());
+    let (primary, replica) = (start(TestServer::bobbin), redis());
     copies_with_redis(&primary, &replica, "replica_full_sync_buffer_size");
     assert_ne!(replica.info("replica_full_sync_buffer_peak"), "0");
 }
@@ -321,7 +325,7 @@ fn redis_takes_a_copy_by_a_connection_of_its_own() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_of_redis_comes_by_a_connection_of_its_own() {
-    let (primary, replica) = (redis(), start(Server::bobbin));
+    let (primary, replica) = (redis(), start(TestServer::bobbin));
     copies_with_redis(&primary, &replica, "replicas_repl_buffer_size");
     assert_ne!(replica.info("replicas_repl_buffer_peak"), "0");
 }
@@ -330,18 +334,20 @@ fn a_copy_of_redis_comes_by_a_connection_of_its_own() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_names_its_main_connection_as_with_redis() {
     // Redis does not tell which of a replica's connections it is.
-    for (primary, waiting) in [(start(Server::bobbin), "main-channel wait_bgsave"), (redis(), "")] {
+    for (primary, waiting) in
+        [(start(TestServer::bobbin), "main-channel wait_bgsave"), (redis(), "")]
+    {
         let (mut main, mut copy) = (primary.connect(), primary.connect());
-        let unknown = Reply::error("ERR Unrecognized RDB client id: 1000000");
+        let unknown = ReplyFrame::error("ERR Unrecognized RDB client id: 1000000");
         assert_eq!(copy.say("REPLCONF main-ch-client-id 1000000"), unknown);
         assert!(copy.say("REPLCONF main-ch-client-id x").is_error());
         let capable = "REPLCONF capa eof capa psync2 capa rdb-channel-repl";
-        assert_eq!(main.say(capable), Reply::simple("OK"));
+        assert_eq!(main.say(capable), ReplyFrame::simple("OK"));
         let answer = main.say("PSYNC ? -1").text();
         let id = answer.strip_prefix("RDBCHANNELSYNC ").unwrap_or_else(|| panic!("{answer}"));
         let introduction =
             format!("REPLCONF capa eof rdb-only 1 rdb-channel 1 main-ch-client-id {id}");
-        assert_eq!(copy.say(&introduction), Reply::simple("OK"));
+        assert_eq!(copy.say(&introduction), ReplyFrame::simple("OK"));
         assert_eq!(channels(&primary), waiting);
         let answer = copy.say("PSYNC ? -1").text();
         assert!(answer.starts_with("FULLRESYNC "), "{answer}");
@@ -354,7 +360,7 @@ fn a_copy_names_its_main_connection_as_with_redis() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_connection_of_a_copy_is_awaited_for_a_while() {
-    let primary = start(Server::bobbin);
+    let primary = start(TestServer::bobbin);
     primary.connect().say("CONFIG SET repl-timeout 1");
     let mut main = primary.connect();
     main.say("REPLCONF capa eof capa psync2 capa rdb-channel-repl");
@@ -367,45 +373,45 @@ fn the_connection_of_a_copy_is_awaited_for_a_while() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_begins_anew_when_its_connection_breaks() {
-    let cut = |way: &Way, _: &Server| {
+    let cut = |way: &Way, _: &TestServer| {
         way.cut(true);
         until(|| way.copies() >= 2);
     };
     std::thread::scope(|scope| {
-        scope.spawn(move || copies_again(Server::bobbin, Server::bobbin, cut));
-        scope.spawn(move || copies_again(Server::bobbin, Server::valkey, cut));
-        scope.spawn(move || copies_again(Server::valkey, Server::bobbin, cut));
+        scope.spawn(move || copies_again(TestServer::bobbin, TestServer::bobbin, cut));
+        scope.spawn(move || copies_again(TestServer::bobbin, TestServer::valkey, cut));
+        scope.spawn(move || copies_again(TestServer::valkey, TestServer::bobbin, cut));
     });
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_begins_anew_when_the_main_connection_breaks() {
-    let cut = |way: &Way, _: &Server| {
+    let cut = |way: &Way, _: &TestServer| {
         way.cut(false);
         until(|| way.copies() >= 2);
     };
     // Valkey waits for the copy to go on before it gives it up.
-    let cut_and_let_go = |way: &Way, replica: &Server| {
+    let cut_and_let_go = |way: &Way, replica: &TestServer| {
         way.cut(false);
         until(|| replica.log().contains("Provisional primary closed connection"));
         way.let_go();
         until(|| way.copies() >= 2);
     };
     std::thread::scope(|scope| {
-        scope.spawn(move || copies_again(Server::bobbin, Server::bobbin, cut));
-        scope.spawn(move || copies_again(Server::valkey, Server::bobbin, cut));
-        scope.spawn(move || copies_again(Server::bobbin, Server::valkey, cut_and_let_go));
+        scope.spawn(move || copies_again(TestServer::bobbin, TestServer::bobbin, cut));
+        scope.spawn(move || copies_again(TestServer::valkey, TestServer::bobbin, cut));
+        scope.spawn(move || copies_again(TestServer::bobbin, TestServer::valkey, cut_and_let_go));
     });
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_gathered_is_used_when_the_main_connection_breaks_while_the_copy_is_loaded() {
-    let (primary, replica) = (start(Server::bobbin), start(Server::bobbin));
+    let (primary, replica) = (start(TestServer::bobbin), start(TestServer::bobbin));
     // It takes a while to load, during which more comes.
     replica.connect().say("CONFIG SET key-load-delay 3000");
-    let cut = |way: &Way, replica: &Server| {
+    let cut = |way: &Way, replica: &TestServer| {
         way.let_go();
         until(|| replica.info("loading") == "1");
         way.cut(false);
@@ -418,9 +424,9 @@ fn what_was_gathered_is_used_when_the_main_connection_breaks_while_the_copy_is_l
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_gathered_has_a_limit() {
-    let (primary, replica) = (start(Server::bobbin), start(Server::bobbin));
+    let (primary, replica) = (start(TestServer::bobbin), start(TestServer::bobbin));
     let limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 100000 0 0"];
-    assert_eq!(replica.connect().call(&limit).expect("it answers"), Reply::simple("OK"));
+    assert_eq!(replica.connect().call(&limit).expect("it answers"), ReplyFrame::simple("OK"));
     fill(&primary);
     let way = Way::to(&primary);
     replica.follow(way.port);
@@ -441,7 +447,7 @@ fn what_is_gathered_has_a_limit() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replicas_of_replicas_take_copies_in_the_same_way() {
-    let servers = [start(Server::bobbin), start(Server::bobbin), start(Server::bobbin)];
+    let servers = [start(TestServer::bobbin), start(TestServer::bobbin), start(TestServer::bobbin)];
     let [first, second, third] = &servers;
     first.connect().say("SET zero 0");
     second.follow(first.address().port());
@@ -472,7 +478,7 @@ fn one_connection_does_where_either_side_does_not_want_two() {
         ("CONFIG SET repl-diskless-sync no", "PING"),
         ("PING", "CONFIG SET dual-channel-replication-enabled no"),
     ] {
-        let (primary, replica) = (start(Server::bobbin), start(Server::bobbin));
+        let (primary, replica) = (start(TestServer::bobbin), start(TestServer::bobbin));
         primary.connect().say(at_primary);
         replica.connect().say(at_replica);
         primary.connect().say("SET key value");
@@ -484,13 +490,13 @@ fn one_connection_does_where_either_side_does_not_want_two() {
 }
 
 /// A copy's connection that the test plays: the answers to PSYNC and SYNC are read.
-fn ask_for_copy(primary: &Server) -> (Connection, Connection, Vec<String>) {
+fn ask_for_copy(primary: &TestServer) -> (TestConnection, TestConnection, Vec<String>) {
     let (mut main, mut copy) = (primary.connect(), primary.connect());
     let capable = "REPLCONF capa eof capa psync2 capa dual-channel version 9.1.2";
-    assert_eq!(main.say(capable), Reply::simple("OK"));
-    assert_eq!(main.say("PSYNC ? -1"), Reply::simple("DUALCHANNELSYNC"));
+    assert_eq!(main.say(capable), ReplyFrame::simple("OK"));
+    assert_eq!(main.say("PSYNC ? -1"), ReplyFrame::simple("DUALCHANNELSYNC"));
     let introduction = "REPLCONF capa eof rdb-only 1 rdb-channel 1 version 9.1.2";
-    assert_eq!(copy.say(introduction), Reply::simple("OK"));
+    assert_eq!(copy.say(introduction), ReplyFrame::simple("OK"));
     copy.send(&["SYNC"]).expect("it is sent");
     let (mut line, mut byte) = (String::new(), [0]);
     while !line.ends_with("\r\n") {
@@ -506,7 +512,7 @@ fn ask_for_copy(primary: &Server) -> (Connection, Connection, Vec<String>) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_main_connection_is_awaited_for_a_while() {
-    let primary = start(Server::bobbin);
+    let primary = start(TestServer::bobbin);
     primary.connect().say("CONFIG SET repl-backlog-size 1");
     let write = |name: &str| {
         let mut client = primary.connect();
@@ -515,16 +521,16 @@ fn a_main_connection_is_awaited_for_a_while() {
     };
     let (mut main, copy, parts) = ask_for_copy(&primary);
     let unknown = main.say("REPLCONF set-rdb-client-id 1000000");
-    assert_eq!(unknown, Reply::error("ERR Unrecognized RDB client id 1000000"));
+    assert_eq!(unknown, ReplyFrame::error("ERR Unrecognized RDB client id 1000000"));
     assert_eq!(primary.info("replicas_waiting_psync"), "1");
     // Far more than the backlog holds.
     drop(copy);
     (0..10).for_each(|n| write(&format!("key:{n}")));
     let next = parts[0].parse::<u64>().expect("an offset") + 1;
     let named = main.say(&format!("REPLCONF set-rdb-client-id {}", parts[3]));
-    assert_eq!(named, Reply::simple("OK"));
+    assert_eq!(named, ReplyFrame::simple("OK"));
     let going_on = main.say(&format!("PSYNC {} {next}", parts[1]));
-    assert_eq!(going_on, Reply::simple(&format!("CONTINUE {}", parts[1])));
+    assert_eq!(going_on, ReplyFrame::simple(&format!("CONTINUE {}", parts[1])));
     assert_eq!(main.receive().expect("it comes").items().len(), 2, "SELECT");
     assert_eq!(main.receive().expect("it comes").items()[1].text(), "key:0");
     assert_eq!(primary.info("replicas_waiting_psync"), "0");
@@ -533,7 +539,7 @@ fn a_main_connection_is_awaited_for_a_while() {
 
     let (mut main, copy, parts) = ask_for_copy(&primary);
     let mut client = primary.connect();
-    assert_eq!(client.say("DEBUG DELAY-RDB-CLIENT-FREE-SECONDS 0"), Reply::simple("OK"));
+    assert_eq!(client.say("DEBUG DELAY-RDB-CLIENT-FREE-SECONDS 0"), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("replicas_waiting_psync"), "1");
     drop(copy);
     until(|| primary.info("replicas_waiting_psync") == "0");
@@ -542,7 +548,7 @@ fn a_main_connection_is_awaited_for_a_while() {
     (0..10).for_each(|n| write(&format!("more:{n}")));
     let next = parts[0].parse::<u64>().expect("an offset") + 1;
     let answer = main.say(&format!("PSYNC {} {next}", parts[1]));
-    assert_eq!(answer, Reply::simple("DUALCHANNELSYNC"));
+    assert_eq!(answer, ReplyFrame::simple("DUALCHANNELSYNC"));
 
     // More waits for it than a replica may leave unread.
     client.say("DEBUG DELAY-RDB-CLIENT-FREE-SECONDS 1000");

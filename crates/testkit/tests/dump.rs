@@ -1,23 +1,23 @@
 //! Values dumped by one server are restored by the others.
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 /// Redis's and Valkey's newest formats have versions that the other refuses; Bobbin reads both.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn values_move_between_servers() {
-    let valkey = Server::valkey(&[]);
-    let redis = Server::redis(&[]);
+    let valkey = TestServer::valkey(&[]);
+    let redis = TestServer::redis(&[]);
     assert_moves("valkey to valkey", &valkey, &valkey);
-    let bobbin = Server::bobbin(&[]);
+    let bobbin = TestServer::bobbin(&[]);
     assert_moves("valkey to bobbin", &valkey, &bobbin);
     assert_moves("redis to bobbin", &redis, &bobbin);
     assert_moves("bobbin to valkey", &bobbin, &valkey);
     assert_moves("bobbin to bobbin", &bobbin, &bobbin);
 }
 
-fn assert_moves(way: &str, from: &Server, to: &Server) {
+fn assert_moves(way: &str, from: &TestServer, to: &TestServer) {
     let seed = seed();
     let (mut source, mut target) = (from.connect(), to.connect());
     for value in values(seed) {
@@ -46,7 +46,7 @@ fn values(seed: u64) -> Vec<Vec<u8>> {
     }
     values.push(i64::MAX.to_string().into_bytes());
     values.push(i64::MIN.to_string().into_bytes());
-    let mut random = Random::new(seed);
+    let mut random = TestRandom::new(seed);
     for length in [0, 1, 19, 20, 21, 62, 63, 64, 65, 100, 255, 256, 8000, 16383, 16384, 100_000] {
         values.push(vec![b'a'; length]);
         values.push(b"abcdefg".iter().copied().cycle().take(length).collect());
@@ -62,7 +62,7 @@ fn values(seed: u64) -> Vec<Vec<u8>> {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn large_payloads_are_restored_like_small_ones() {
     let server =
-        Server::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes", "--save", ""]);
+        TestServer::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes", "--save", ""]);
     let mut client = server.connect();
     for start in (0..100_000).step_by(1000) {
         let member = |at: u64| format!("{:016x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -72,16 +72,16 @@ fn large_payloads_are_restored_like_small_ones() {
             client.call(&words.collect::<Vec<_>>()).expect("it answers");
         }
     }
-    let long = Random::new(1).bytes(3_000_000);
+    let long = TestRandom::new(1).bytes(3_000_000);
     client.call(&[b"SET".as_slice(), b"string", &long]).expect("it answers");
     for key in ["set", "list", "string"] {
         let dump = client.call(&["DUMP", key]).expect("it answers");
         let payload = dump.bytes().expect("a payload");
         assert!(payload.len() > 600_000, "it is large");
-        let same = |client: &mut Connection, copy: &str| {
+        let same = |client: &mut TestConnection, copy: &str| {
             client.say(&format!("PERSIST {copy}"));
             let digests = client.say(&format!("DEBUG DIGEST-VALUE {key} {copy}"));
-            let digests: Vec<String> = digests.items().iter().map(Reply::text).collect();
+            let digests: Vec<String> = digests.items().iter().map(ReplyFrame::text).collect();
             assert_eq!(digests[0], digests[1], "{copy} of {key}");
             client.say(&format!("DEL {copy}"));
         };
@@ -107,13 +107,13 @@ fn large_payloads_are_restored_like_small_ones() {
         assert_eq!(client.call(&words).expect("it answers").text(), "QUEUED");
         client.say("EXISTS queued");
         let replies = client.say("EXEC");
-        let replies: Vec<String> = replies.items().iter().map(Reply::text).collect();
+        let replies: Vec<String> = replies.items().iter().map(ReplyFrame::text).collect();
         assert_eq!(replies, ["OK", "1"]);
         same(&mut client, "queued");
         let script =
             b"redis.call('RESTORE', KEYS[1], 0, ARGV[1]) return redis.call('EXISTS', KEYS[1])";
         let words = [b"EVAL".as_slice(), script, b"1", b"scripted", payload];
-        assert_eq!(client.call(&words).expect("it answers"), Reply::integer(1));
+        assert_eq!(client.call(&words).expect("it answers"), ReplyFrame::integer(1));
         same(&mut client, "scripted");
         let mut leaving = server.connect();
         leaving.send(&[b"RESTORE".as_slice(), b"left", b"0", payload]).expect("is sent");

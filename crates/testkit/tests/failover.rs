@@ -2,35 +2,35 @@
 
 use std::time::Duration;
 
-use bobbin_testkit::{Received, Reply, Server, until};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestServer, until};
 
 /// Copies begin at once, and tests may look inside.
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 
-fn start() -> Server {
-    Server::bobbin(&ARGUMENTS)
+fn start() -> TestServer {
+    TestServer::bobbin(&ARGUMENTS)
 }
 
 /// Whether it has a primary, and is connected to it.
-fn is_up(server: &Server) -> bool {
+fn is_up(server: &TestServer) -> bool {
     server.info("role") == "slave" && server.info("master_link_status") == "up"
 }
 
-fn follow(replica: &Server, primary: &Server) {
+fn follow(replica: &TestServer, primary: &TestServer) {
     let port = primary.address().port();
     let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
     assert!(reply.text().starts_with("OK"), "{reply:?}");
 }
 
 /// All come to have the same keys. An offset tells of what was done a moment later.
-fn same(servers: &[&Server]) {
-    let digest = |server: &&Server| server.connect().say("DEBUG DIGEST").text();
+fn same(servers: &[&TestServer]) {
+    let digest = |server: &&TestServer| server.connect().say("DEBUG DIGEST").text();
     let digests = || servers.iter().map(digest).collect::<Vec<_>>();
     until(|| digests().windows(2).all(|pair| pair[0] == pair[1]));
 }
 
 /// A primary with online replicas, and some keys.
-fn group(primary: &Server, replicas: &[&Server]) {
+fn group(primary: &TestServer, replicas: &[&TestServer]) {
     primary.connect().say("RPUSH list a b c");
     replicas.iter().for_each(|replica| follow(replica, primary));
     primary.settle(replicas);
@@ -39,20 +39,20 @@ fn group(primary: &Server, replicas: &[&Server]) {
     until(|| primary.info(&last).contains("state=online"));
 }
 
-fn failover(primary: &Server, words: &str) -> Reply {
+fn failover(primary: &TestServer, words: &str) -> ReplyFrame {
     primary.connect().say(format!("FAILOVER {words}").trim())
 }
 
-fn to(target: &Server) -> String {
+fn to(target: &TestServer) -> String {
     format!("TO 127.0.0.1 {}", target.address().port())
 }
 
 /// The replica takes over, and the others go on without a copy.
-fn hands_over(old: &Server, new: &Server, third: &Server) {
+fn hands_over(old: &TestServer, new: &TestServer, third: &TestServer) {
     group(old, &[new, third]);
     let (full, partial) = (new.info("sync_full"), new.info("sync_partial_ok"));
     old.connect().say("SET before 1");
-    assert_eq!(failover(old, &to(new)), Reply::simple("OK"));
+    assert_eq!(failover(old, &to(new)), ReplyFrame::simple("OK"));
     until(|| old.info("master_failover_state") == "no-failover");
     assert_eq!((old.info("role"), new.info("role")), ("slave".into(), "master".into()));
     follow(third, new);
@@ -62,7 +62,7 @@ fn hands_over(old: &Server, new: &Server, third: &Server) {
     assert_eq!(new.info("sync_partial_ok"), (partial + 2).to_string());
     assert_eq!(new.info("sync_full"), full);
     same(&[old, new, third]);
-    assert_eq!(old.connect().say("GET after"), Reply::bulk("1"));
+    assert_eq!(old.connect().say("GET after"), ReplyFrame::bulk("1"));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_replica_takes_over_and_the_old_primary_follows_without_a_copy() {
     assert!(old.log().contains("is synced, failing over."));
     assert!(new.log().contains("PRIMARY MODE enabled (failover request from"));
     // And back, to any replica.
-    assert_eq!(failover(&new, ""), Reply::simple("OK"));
+    assert_eq!(failover(&new, ""), ReplyFrame::simple("OK"));
     until(|| new.info("master_failover_state") == "no-failover");
     assert_eq!(new.info("role"), "slave");
 }
@@ -81,8 +81,8 @@ fn a_replica_takes_over_and_the_old_primary_follows_without_a_copy() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn real_servers_take_over_and_hand_over() {
-    hands_over(&start(), &Server::valkey(&ARGUMENTS), &start());
-    hands_over(&Server::valkey(&ARGUMENTS), &start(), &start());
+    hands_over(&start(), &TestServer::valkey(&ARGUMENTS), &start());
+    hands_over(&TestServer::valkey(&ARGUMENTS), &start(), &start());
 }
 
 #[test]
@@ -95,41 +95,41 @@ fn writes_wait_until_it_is_over() {
     writer.say("SET a 1");
     let mut blocked = primary.connect();
     blocked.send(&["BLPOP", "none", "0"]).expect("it is sent");
-    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    assert_eq!(failover(&primary, &to(&replica)), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("master_failover_state"), "waiting-for-sync");
     assert_eq!(primary.info("paused_reason"), "failover_in_progress");
     writer.send(&["SET", "a", "2"]).expect("it is sent");
     // It is no pause of a client's, and none of a client's ends it.
     for line in ["CLIENT PAUSE 10 ALL", "CLIENT UNPAUSE"] {
-        assert_eq!(primary.connect().say(line), Reply::simple("OK"));
+        assert_eq!(primary.connect().say(line), ReplyFrame::simple("OK"));
     }
-    let Ok(Received::Nothing) = writer.receive_within(Duration::from_millis(150)) else {
+    let Ok(ReceiveOutcome::Nothing) = writer.receive_within(Duration::from_millis(150)) else {
         panic!("a write did not wait")
     };
-    assert_eq!(primary.connect().say("GET a"), Reply::bulk("1"));
+    assert_eq!(primary.connect().say("GET a"), ReplyFrame::bulk("1"));
     for (line, error) in [
         ("REPLICAOF NO ONE", "ERR REPLICAOF not allowed while failing over."),
         ("FAILOVER", "ERR FAILOVER already in progress."),
         ("PSYNC ? -1", "NOMASTERLINK Can't SYNC while failing over"),
     ] {
-        assert_eq!(primary.connect().say(line), Reply::error(error), "{line}");
+        assert_eq!(primary.connect().say(line), ReplyFrame::error(error), "{line}");
     }
     // Given up: they go on.
-    assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
-    assert_eq!(writer.receive().expect("it answers"), Reply::simple("OK"));
+    assert_eq!(failover(&primary, "ABORT"), ReplyFrame::simple("OK"));
+    assert_eq!(writer.receive().expect("it answers"), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("master_failover_state"), "no-failover");
     // Done: they are told to go elsewhere.
-    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    assert_eq!(failover(&primary, &to(&replica)), ReplyFrame::simple("OK"));
     writer.send(&["SET", "a", "3"]).expect("it is sent");
     replica.signal("CONT");
-    let refused = Reply::error("READONLY You can't write against a read only replica.");
+    let refused = ReplyFrame::error("READONLY You can't write against a read only replica.");
     assert_eq!(writer.receive().expect("it answers"), refused);
     let dismissed = "UNBLOCKED force unblock from blocking operation, instance state changed \
                      (master -> replica?)";
-    assert_eq!(blocked.receive().expect("it answers"), Reply::error(dismissed));
+    assert_eq!(blocked.receive().expect("it answers"), ReplyFrame::error(dismissed));
     assert!(blocked.receive().is_err(), "it is closed");
     until(|| is_up(&primary));
-    assert_eq!(replica.connect().say("GET a"), Reply::bulk("2"));
+    assert_eq!(replica.connect().say("GET a"), ReplyFrame::bulk("2"));
     assert_eq!(replica.info("sync_full"), "0");
     same(&[&primary, &replica]);
 }
@@ -141,18 +141,21 @@ fn when_the_time_is_over_it_is_given_up_or_forced() {
     group(&primary, &[&replica]);
     replica.stop();
     primary.connect().say("SET a 1");
-    assert_eq!(failover(&primary, &format!("{} TIMEOUT 50", to(&replica))), Reply::simple("OK"));
+    assert_eq!(
+        failover(&primary, &format!("{} TIMEOUT 50", to(&replica))),
+        ReplyFrame::simple("OK")
+    );
     until(|| primary.info("master_failover_state") == "no-failover");
     assert!(primary.log().contains("aborted: Replica never caught up before timeout"));
-    assert_eq!(primary.connect().say("SET a 2"), Reply::simple("OK"));
+    assert_eq!(primary.connect().say("SET a 2"), ReplyFrame::simple("OK"));
     let words = format!("{} TIMEOUT 50 FORCE", to(&replica));
-    assert_eq!(failover(&primary, &words), Reply::simple("OK"));
+    assert_eq!(failover(&primary, &words), ReplyFrame::simple("OK"));
     until(|| primary.info("master_failover_state") == "failover-in-progress");
     assert_eq!(primary.info("role"), "slave");
     // It may still be called off, and leads again.
-    assert_eq!(failover(&primary, "ABORT"), Reply::simple("OK"));
+    assert_eq!(failover(&primary, "ABORT"), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("role"), "master");
-    assert_eq!(primary.connect().say("SET a 3"), Reply::simple("OK"));
+    assert_eq!(primary.connect().say("SET a 3"), ReplyFrame::simple("OK"));
     assert!(primary.log().contains("time out exceeded, failing over."));
     replica.signal("CONT");
 }
@@ -163,20 +166,20 @@ fn a_target_that_refuses_leaves_the_primary_as_it_was() {
     let (primary, replica) = (start(), start());
     group(&primary, &[&replica]);
     replica.connect().say("ACL SETUSER default -psync");
-    assert_eq!(failover(&primary, &to(&replica)), Reply::simple("OK"));
+    assert_eq!(failover(&primary, &to(&replica)), ReplyFrame::simple("OK"));
     until(|| primary.log().contains("aborted: Failover target rejected psync request"));
     until(|| primary.info("master_failover_state") == "no-failover");
     assert_eq!(primary.info("role"), "master");
-    assert_eq!(primary.connect().say("SET a 1"), Reply::simple("OK"));
+    assert_eq!(primary.connect().say("SET a 1"), ReplyFrame::simple("OK"));
     primary.settle(&[&replica]);
     same(&[&primary, &replica]);
 }
 
 /// What FAILOVER and its PSYNC refuse: with what, and with which words.
-fn refusals(primary: &Server, replica: &Server) -> Vec<(String, Reply)> {
+fn refusals(primary: &TestServer, replica: &TestServer) -> Vec<(String, ReplyFrame)> {
     let port = replica.address().port().to_string();
     let mut replies = Vec::new();
-    let mut ask = |server: &Server, line: &str| {
+    let mut ask = |server: &TestServer, line: &str| {
         let reply = server.connect().say(&line.replace("PORT", &port));
         replies.push((line.to_owned(), reply));
     };
@@ -213,7 +216,7 @@ fn refusals(primary: &Server, replica: &Server) -> Vec<(String, Reply)> {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_makes_no_sense_is_refused_as_by_valkey() {
-    let expected = refusals(&Server::valkey(&ARGUMENTS), &Server::valkey(&ARGUMENTS));
+    let expected = refusals(&TestServer::valkey(&ARGUMENTS), &TestServer::valkey(&ARGUMENTS));
     let found = refusals(&start(), &start());
     for (expected, found) in expected.iter().zip(&found) {
         assert!(expected == found, "{}: {} {}", found.0, shown(&expected.1), shown(&found.1));
@@ -221,12 +224,12 @@ fn what_makes_no_sense_is_refused_as_by_valkey() {
     assert_eq!(found.len(), expected.len());
 }
 
-fn shown(reply: &Reply) -> String {
+fn shown(reply: &ReplyFrame) -> String {
     reply.bytes().map_or_else(|| format!("{reply:?}"), |_| reply.text())
 }
 
 /// The names of a section's fields, one a line. What differs from server to server is masked.
-fn fields(server: &Server, section: &str) -> String {
+fn fields(server: &TestServer, section: &str) -> String {
     let text = server.connect().say(&format!("INFO {section}")).text();
     let name = |line: &str| line.split(':').next().unwrap_or_default().to_owned() + "\n";
     text.lines().map(name).collect()
@@ -236,11 +239,11 @@ fn fields(server: &Server, section: &str) -> String {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn info_has_the_fields_of_valkey() {
-    let told = |start: &dyn Fn(&[&str]) -> Server| {
+    let told = |start: &dyn Fn(&[&str]) -> TestServer| {
         let logged = [&ARGUMENTS[..], &["--appendonly", "yes"]].concat();
         let (primary, replica) = (start(&ARGUMENTS), start(&logged));
         let mut told = Vec::new();
-        let mut ask = |server: &Server, when: &str| {
+        let mut ask = |server: &TestServer, when: &str| {
             for section in ["replication", "persistence"] {
                 told.push((when.to_owned(), fields(server, section)));
             }
@@ -258,8 +261,8 @@ fn info_has_the_fields_of_valkey() {
         ask(&replica, "alone as a replica");
         told
     };
-    let expected = told(&Server::valkey);
-    let found = told(&Server::bobbin);
+    let expected = told(&TestServer::valkey);
+    let found = told(&TestServer::bobbin);
     for ((when, expected), (_, found)) in expected.iter().zip(&found) {
         // What a cut keeps, and what helpers of the link carry out, are matters of ours alone.
         let found = found.replace("rdb_current_kept_bytes\n", "");
@@ -279,7 +282,7 @@ fn client_kill_cuts_links_at_both_ends() {
         (&primary, "master", 0),
     ] {
         let reply = server.connect().say(&format!("CLIENT KILL TYPE {class}"));
-        assert_eq!(reply, Reply::integer(ended), "{class}");
+        assert_eq!(reply, ReplyFrame::integer(ended), "{class}");
         primary.settle(&[&replica]);
     }
     assert_eq!(primary.info("sync_full"), "1");
@@ -302,10 +305,10 @@ fn parts_change_between_units_alone() {
     for line in ["MULTI", "SET a 1", "FAILOVER", "SET b 2"] {
         client.say(line);
     }
-    let ok = Reply::simple("OK");
-    assert_eq!(client.say("EXEC"), Reply::array(vec![ok.clone(), ok.clone(), ok]));
+    let ok = ReplyFrame::simple("OK");
+    assert_eq!(client.say("EXEC"), ReplyFrame::array(vec![ok.clone(), ok.clone(), ok]));
     until(|| is_up(&primary));
-    assert_eq!(replica.connect().say("GET b"), Reply::bulk("2"));
+    assert_eq!(replica.connect().say("GET b"), ReplyFrame::bulk("2"));
     assert_eq!(replica.info("sync_full"), "0");
     same(&[&primary, &replica]);
     // And what it does around REPLICAOF is no part of a history: a copy comes instead.
@@ -334,7 +337,7 @@ fn parts_change_between_units_alone() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_slow_script_is_not_cut_in_two() {
     let arguments = [&ARGUMENTS[..], &["--busy-reply-threshold", "20"]].concat();
-    let (primary, replica) = (Server::bobbin(&arguments), start());
+    let (primary, replica) = (TestServer::bobbin(&arguments), start());
     group(&primary, &[&replica]);
     for writes in [false, true] {
         let mut busy = primary.connect();
@@ -359,11 +362,11 @@ fn a_slow_script_is_not_cut_in_two() {
             assert!(reply.starts_with("BUSY"), "{line}: {reply}");
         }
         if !writes {
-            assert_eq!(primary.connect().say("SCRIPT KILL"), Reply::simple("OK"));
+            assert_eq!(primary.connect().say("SCRIPT KILL"), ReplyFrame::simple("OK"));
         }
         drop(busy.receive());
     }
-    until(|| failover(&primary, "") == Reply::simple("OK"));
+    until(|| failover(&primary, "") == ReplyFrame::simple("OK"));
     until(|| is_up(&primary));
     same(&[&primary, &replica]);
 }

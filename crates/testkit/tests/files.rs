@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bobbin_testkit::disk::{Folder, make_pipe};
-use bobbin_testkit::{Connection, Server, peers, until};
+use bobbin_testkit::{TestConnection, TestServer, peers, until};
 
 /// Words that end a line are written as words: none becomes a directive of the next start.
 #[test]
@@ -19,7 +19,7 @@ fn what_is_set_does_not_become_a_directive() {
     let file = folder.path().join("bobbin.conf");
     std::fs::write(&file, "timeout 9\n").expect("written");
     let path = file.to_str().expect("a path");
-    let server = Server::bobbin(&[path]);
+    let server = TestServer::bobbin(&[path]);
     let mut client = server.connect();
     for (option, value) in [
         ("bind", format!("127.0.0.1 -x\n{EVIL}")),
@@ -49,7 +49,7 @@ fn what_is_set_does_not_become_a_directive() {
         assert!(!line.starts_with("enable-protected-configs"), "{text}");
         assert!(!line.starts_with("user\t"), "{text}");
     }
-    let server = Server::bobbin(&[path]);
+    let server = TestServer::bobbin(&[path]);
     let mut client = server.connect();
     assert_eq!(client.call(&["AUTH", &password]).expect("an answer").text(), "OK", "{text}");
     assert_eq!(client.say("ACL LIST"), users);
@@ -80,7 +80,7 @@ fn secrets_stay_with_their_owner() {
         set_mode(&users, mode);
         let arguments =
             [file.to_str().expect("a path"), "--aclfile", users.to_str().expect("a path")];
-        let server = Server::bobbin(&arguments);
+        let server = TestServer::bobbin(&arguments);
         let mut client = server.connect();
         if !password.is_empty() {
             assert_eq!(
@@ -115,7 +115,7 @@ fn new_files_are_for_few() {
         };
         let text = |path: &Path| path.to_str().expect("a path").to_owned();
         let arguments = [&*text(&file), "--aclfile", &text(&users), "--appendonly", "yes"];
-        let server = Server::start_by(begin, &arguments).expect("it starts");
+        let server = TestServer::start_by(begin, &arguments).expect("it starts");
         let mut client = server.connect();
         for command in ["SET k v", "SAVE", "ACL SETUSER a on >password"] {
             assert_eq!(client.say(command).text(), "OK");
@@ -159,7 +159,7 @@ fn links_lead_nothing_elsewhere() {
         "--appendonly",
         "yes",
     ];
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let process = server.id();
     assert_eq!(std::fs::read_to_string(&pid_file).expect("read").trim(), process.to_string());
     for name in [format!("bobbin.conf.{process}.tmp"), format!("users.acl.{process}.tmp")] {
@@ -193,9 +193,10 @@ fn links_lead_nothing_elsewhere() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_linked_configuration_becomes_a_file() {
-    for (name, start) in
-        [("valkey", Server::valkey as fn(&[&str]) -> Server), ("bobbin", Server::bobbin)]
-    {
+    for (name, start) in [
+        ("valkey", TestServer::valkey as fn(&[&str]) -> TestServer),
+        ("bobbin", TestServer::bobbin),
+    ] {
         let folder = Folder::new();
         let (real, link) = (folder.path().join("real.conf"), folder.path().join("link.conf"));
         std::fs::write(&real, "timeout 9\n").expect("written");
@@ -216,7 +217,7 @@ fn what_is_no_file_is_left_alone() {
     let _listener = UnixListener::bind(&socket).expect("bound");
     std::fs::write(&users, "user default on nopass ~* &* +@all\n").expect("written");
     let path = |path: &Path| path.to_str().expect("a path").to_owned();
-    let server = Server::bobbin(&["--aclfile", &path(&users), "--pidfile", &path(&socket)]);
+    let server = TestServer::bobbin(&["--aclfile", &path(&users), "--pidfile", &path(&socket)]);
     assert!(std::fs::metadata(&socket).expect("it is there").file_type().is_socket());
     std::fs::remove_file(&users).expect("removed");
     make_pipe(&users).expect("made");
@@ -225,7 +226,7 @@ fn what_is_no_file_is_left_alone() {
     assert!(std::fs::metadata(&users).expect("it is there").file_type().is_fifo());
 }
 
-fn rewrite_log(client: &mut Connection) {
+fn rewrite_log(client: &mut TestConnection) {
     // Refused while the one at the start is going on.
     client.say("BGREWRITEAOF");
     until(|| {
@@ -269,7 +270,7 @@ fn a_folder_that_has_no_way_to_it_is_as_good_as_any() {
         println!("not tested: only root can give up its rights");
         return;
     }
-    let server = Server::start_by(begin, &[]);
+    let server = TestServer::start_by(begin, &[]);
     let server = server.unwrap_or_else(|error| panic!("{error}"));
     let mut client = server.connect();
     assert_eq!(client.say("SET k v").text(), "OK");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 /// Commands separated by semicolons; a word in braces is one with spaces, `%` stands for the hash
 /// of [`SCRIPT`].
@@ -64,8 +64,8 @@ fn what_others_wrote_is_read_as_they_read_it() {
         let bytes = bytes_of(log);
         for single in [false, true] {
             // A single file is what there was before Redis 7.
-            let held =
-                [Server::valkey as Start, Server::bobbin].map(|start| read(start, &bytes, single));
+            let held = [TestServer::valkey as Start, TestServer::bobbin]
+                .map(|start| read(start, &bytes, single));
             assert_eq!(held[0], held[1], "{log} (single {single})");
             assert!(!held[0].is_empty(), "{log}: nothing was read");
         }
@@ -82,7 +82,8 @@ fn remarks_are_passed_over() {
     bytes.extend(bytes_of("SET b 1;EXEC"));
     bytes.extend_from_slice(b"# remark\r\n");
     bytes.extend(bytes_of("SET c 1 PX 100000000"));
-    let held = [Server::valkey as Start, Server::bobbin].map(|start| read(start, &bytes, false));
+    let held =
+        [TestServer::valkey as Start, TestServer::bobbin].map(|start| read(start, &bytes, false));
     assert_eq!(held[0], held[1]);
     assert_eq!(held[0].len(), 3);
 }
@@ -99,12 +100,12 @@ fn an_old_log_is_taken_over_after_all() {
     let single = folder.path().join("appendonly.aof");
     fs::write(single, bytes_of("SET a 1")).expect("is written");
     for _ in 0..2 {
-        let server = Server::bobbin(&["--dir", folder.text(), "--appendonly", "yes"]);
+        let server = TestServer::bobbin(&["--dir", folder.text(), "--appendonly", "yes"]);
         assert_eq!(server.connect().say("GET a").text(), "1");
     }
 }
 
-type Start = fn(&[&str]) -> Server;
+type Start = fn(&[&str]) -> TestServer;
 
 /// What a server holds that began with this log: once what is past has gone.
 fn read(start: Start, log: &[u8], single: bool) -> Vec<String> {
@@ -132,11 +133,11 @@ fn read(start: Start, log: &[u8], single: bool) -> Vec<String> {
 
 /// Keys with their types, what they hold and when they die, libraries; and whether there is
 /// something that is nothing any more.
-fn all_of(client: &mut Connection) -> (Vec<String>, bool) {
+fn all_of(client: &mut TestConnection) -> (Vec<String>, bool) {
     let (mut all, mut has_past) = (Vec::new(), false);
     for database in 0..4 {
         client.say(&format!("SELECT {database}"));
-        let mut keys: Vec<_> = client.say("KEYS *").items().iter().map(Reply::text).collect();
+        let mut keys: Vec<_> = client.say("KEYS *").items().iter().map(ReplyFrame::text).collect();
         keys.sort();
         has_past |= client.say("DBSIZE").as_integer() != Some(keys.len() as i64);
         for key in keys {
@@ -158,9 +159,9 @@ fn all_of(client: &mut Connection) -> (Vec<String>, bool) {
     (all, has_past)
 }
 
-fn fields(client: &mut Connection, key: &str) -> String {
+fn fields(client: &mut TestConnection, key: &str) -> String {
     let mut names: Vec<_> =
-        client.say(&format!("HKEYS {key}")).items().iter().map(Reply::text).collect();
+        client.say(&format!("HKEYS {key}")).items().iter().map(ReplyFrame::text).collect();
     names.sort();
     let field = |name: String| {
         let value = client.say(&format!("HGET {key} {name}")).text();
@@ -171,8 +172,8 @@ fn fields(client: &mut Connection, key: &str) -> String {
     names.into_iter().map(field).collect()
 }
 
-fn words(reply: &Reply) -> String {
-    reply.items().iter().map(Reply::text).collect::<Vec<_>>().join(" ")
+fn words(reply: &ReplyFrame) -> String {
+    reply.items().iter().map(ReplyFrame::text).collect::<Vec<_>>().join(" ")
 }
 
 /// Time passes between looking here and there: half minutes.

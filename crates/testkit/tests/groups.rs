@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_entry_is_delivered_once() {
-    let server = Server::bobbin(&["--io-threads", "3"]);
+    let server = TestServer::bobbin(&["--io-threads", "3"]);
     let mut control = server.connect();
     let mut added = 0;
     for _ in 0..BATCHES / 2 {
@@ -46,7 +46,7 @@ fn every_entry_is_delivered_once() {
 }
 
 /// Reads until nothing is left and nothing will come; the entries' numbers.
-fn read_all(connection: &mut Connection, number: usize, done: &AtomicBool) -> Vec<u64> {
+fn read_all(connection: &mut TestConnection, number: usize, done: &AtomicBool) -> Vec<u64> {
     let mut ids = Vec::new();
     loop {
         let was_done = done.load(Ordering::SeqCst);
@@ -64,9 +64,9 @@ fn read_all(connection: &mut Connection, number: usize, done: &AtomicBool) -> Ve
 }
 
 /// Of an answer that concerns one stream, or none.
-fn ids_of(reply: &Reply) -> Vec<u64> {
+fn ids_of(reply: &ReplyFrame) -> Vec<u64> {
     let Some(stream) = reply.items().first() else { return Vec::new() };
-    let id = |entry: &Reply| {
+    let id = |entry: &ReplyFrame| {
         let id = entry.items()[0].text();
         let number = id.split('-').next().and_then(|number| number.parse().ok());
         number.unwrap_or_else(|| panic!("{id}"))
@@ -74,7 +74,7 @@ fn ids_of(reply: &Reply) -> Vec<u64> {
     stream.items()[1].items().iter().map(id).collect()
 }
 
-fn add_batch(connection: &mut Connection, added: &mut u64) {
+fn add_batch(connection: &mut TestConnection, added: &mut u64) {
     let mut bytes = Vec::new();
     for _ in 0..BATCH {
         *added += 1;

@@ -6,14 +6,14 @@ use std::io::{ErrorKind, Read};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{TestConnection, TestServer};
 
 /// With one worker: no other worker could answer.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn others_are_served_while_a_heavy_command_runs() {
     for driver in ["auto", "epoll"] {
-        let server = Server::bobbin(&["--io-threads", "1", "--io-driver", driver]);
+        let server = TestServer::bobbin(&["--io-threads", "1", "--io-driver", driver]);
         let mut control = server.connect();
         fill(&mut control, BOBBIN_ELEMENTS);
         for command in PREPARED {
@@ -35,7 +35,7 @@ fn others_are_served_while_a_heavy_command_runs() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_serves_nobody_meanwhile() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let mut control = server.connect();
     fill(&mut control, VALKEY_ELEMENTS);
     for command in ["SMEMBERS s", "SORT n LIMIT 0 10", "ZUNIONSTORE to 2 z z2", "KEYS *"] {
@@ -48,7 +48,7 @@ fn valkey_serves_nobody_meanwhile() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn large_values_are_freed_by_nobody_who_serves() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut control = server.connect();
     let mut not_freed = Vec::new();
     let ends = [
@@ -76,14 +76,15 @@ fn large_values_are_freed_by_nobody_who_serves() {
             control.say("SADD small a b");
             control.say("SADD other a c");
             control.say("RPUSH numbers 3 1 2");
-            let is_idle =
-                |control: &mut Connection| memory_field(control, "lazyfree_pending_objects") == 0;
+            let is_idle = |control: &mut TestConnection| {
+                memory_field(control, "lazyfree_pending_objects") == 0
+            };
             assert!(happens(&mut control, is_idle), "what was there before is never freed");
             let before = memory_field(&mut control, "lazyfreed_objects");
             let command = end.replace("{}", source);
             let reply = control.say(&command);
             assert!(!reply.is_error(), "{command}: {reply:?}");
-            let is_freed = |control: &mut Connection| {
+            let is_freed = |control: &mut TestConnection| {
                 memory_field(control, "lazyfreed_objects") > before && is_idle(control)
             };
             if !happens(&mut control, is_freed) {
@@ -97,7 +98,7 @@ fn large_values_are_freed_by_nobody_who_serves() {
 /// What `served_meanwhile` counts, until it is enough or there were enough attempts. On a machine
 /// with other work this thread may get no core until the reply is there, several times in a row;
 /// after a pause its scheduler may choose otherwise.
-fn attempts(server: &Server, command: &str) -> impl Iterator<Item = usize> {
+fn attempts(server: &TestServer, command: &str) -> impl Iterator<Item = usize> {
     let mut is_enough = false;
     (0..ATTEMPTS).map_while(move |attempt| {
         if is_enough {
@@ -114,7 +115,7 @@ fn attempts(server: &Server, command: &str) -> impl Iterator<Item = usize> {
 
 /// GETs that a client gets answered, one after the other, between a command of another client and
 /// the first byte of its reply.
-fn served_meanwhile(server: &Server, command: &str) -> usize {
+fn served_meanwhile(server: &TestServer, command: &str) -> usize {
     let (mut heavy, mut other) = (server.connect(), server.connect());
     assert_eq!(other.say("GET w_1").text(), "1");
     let mut bytes = Vec::new();
@@ -131,7 +132,7 @@ fn served_meanwhile(server: &Server, command: &str) -> usize {
     served
 }
 
-fn has_input(connection: &mut Connection) -> bool {
+fn has_input(connection: &mut TestConnection) -> bool {
     let stream = connection.stream();
     stream.set_nonblocking(true).expect("a socket can");
     let peeked = stream.peek(&mut [0]);
@@ -144,7 +145,7 @@ fn has_input(connection: &mut Connection) -> bool {
 }
 
 /// Reads to the PONG that comes last; the first byte of all.
-fn skip_to_pong(connection: &mut Connection) -> u8 {
+fn skip_to_pong(connection: &mut TestConnection) -> u8 {
     let (mut chunk, mut tail, mut first) = (vec![0; 1 << 20], Vec::new(), None);
     connection.stream().set_read_timeout(Some(RUN_LIMIT)).expect("a socket can");
     while !tail.ends_with(b"+PONG\r\n") {
@@ -158,14 +159,14 @@ fn skip_to_pong(connection: &mut Connection) -> u8 {
     first.expect("something came")
 }
 
-fn fill(control: &mut Connection, elements: usize) {
+fn fill(control: &mut TestConnection, elements: usize) {
     for key in ["s", "s2", "h", "l", "n", "z", "z2", "x", "w"] {
         fill_one(control, key, elements);
     }
 }
 
 /// Makes a value of this many elements (a stream gets a fifth), or as many keys if `key` is `w`.
-fn fill_one(control: &mut Connection, key: &str, elements: usize) {
+fn fill_one(control: &mut TestConnection, key: &str, elements: usize) {
     let head: &[&str] = match key {
         "s" | "s2" => &["SADD", key],
         "h" => &["HSET", key],
@@ -205,14 +206,14 @@ fn fill_one(control: &mut Connection, key: &str, elements: usize) {
     }
 }
 
-fn memory_field(control: &mut Connection, name: &str) -> u64 {
+fn memory_field(control: &mut TestConnection, name: &str) -> u64 {
     let memory = control.say("INFO memory").text();
     let field = memory.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     field.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("INFO has {name}"))
 }
 
 /// Whether something becomes true before it has taken far too long.
-fn happens(control: &mut Connection, done: impl Fn(&mut Connection) -> bool) -> bool {
+fn happens(control: &mut TestConnection, done: impl Fn(&mut TestConnection) -> bool) -> bool {
     let deadline = Instant::now() + WAIT_LIMIT;
     while !done(control) {
         if Instant::now() > deadline {

@@ -2,17 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::history::linearizability::{Command, Key, Operation, Record, check};
-use bobbin_testkit::history::{Kind, Load, assert_linearizable, prepare, run_history};
+use bobbin_testkit::history::linearizability::{
+    HistoryCommand, KeyNumber, Operation, OperationRecord, check,
+};
+use bobbin_testkit::history::{GroupType, HistoryLoad, assert_linearizable, prepare, run_history};
 use bobbin_testkit::random::seed;
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 /// The runner and the checker themselves, on a server that executes one command at a time.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_is_linearizable() {
     for kinds in KINDS {
-        let server = Server::valkey(&SMALL_LIMITS);
+        let server = TestServer::valkey(&SMALL_LIMITS);
         assert_linearizable(server.address(), &load(kinds));
     }
 }
@@ -21,21 +23,21 @@ fn valkey_is_linearizable() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_stale_read_in_a_real_history_is_found() {
-    let server = Server::valkey(&[]);
-    let load = load(&[Kind::Strings]);
+    let server = TestServer::valkey(&[]);
+    let load = load(&[GroupType::Strings]);
     let mut history = run_history(server.address(), &load).expect("the clients are served");
-    let reads: Vec<(usize, Key)> = history
+    let reads: Vec<(usize, KeyNumber)> = history
         .iter()
         .enumerate()
         .filter_map(|(index, record)| match record.operation {
             // Values with a dot are written once.
-            Operation::Single(Command::Get(key)) if record.reply.text().contains('.') => {
+            Operation::Single(HistoryCommand::Get(key)) if record.reply.text().contains('.') => {
                 Some((index, key))
             }
             _ => None,
         })
         .collect();
-    let later = |earlier: usize, key: Key, history: &[Record]| {
+    let later = |earlier: usize, key: KeyNumber, history: &[OperationRecord]| {
         let follows = reads.iter().find(|(index, other)| {
             let (earlier, record) = (&history[earlier], &history[*index]);
             *other == key && record.start_ns > earlier.end_ns && record.reply != earlier.reply
@@ -60,8 +62,8 @@ fn a_stale_read_in_a_real_history_is_found() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_old_state_of_a_collection_is_found() {
-    let server = Server::valkey(&SMALL_LIMITS);
-    for kind in [Kind::Hashes, Kind::SortedSets] {
+    let server = TestServer::valkey(&SMALL_LIMITS);
+    for kind in [GroupType::Hashes, GroupType::SortedSets] {
         server.connect().say("FLUSHALL");
         let load = load(&[kind]);
         let history = run_history(server.address(), &load).expect("the clients are served");
@@ -82,28 +84,28 @@ fn an_old_state_of_a_collection_is_found() {
 /// A read of a whole collection from `from` on, and a later one of the same key, such that an
 /// element of the first with a unique value has another one in a read between them, and still in
 /// the second.
-fn overwritten(history: &[Record], from: usize) -> Option<(usize, usize)> {
+fn overwritten(history: &[OperationRecord], from: usize) -> Option<(usize, usize)> {
     let read = |at: usize| match history.get(at)?.operation {
-        Operation::Single(Command::HGetAll(key) | Command::ZRange(key)) => Some(key),
+        Operation::Single(HistoryCommand::HGetAll(key) | HistoryCommand::ZRange(key)) => Some(key),
         _ => None,
     };
     let old = (from..history.len()).find(|&at| read(at).is_some())?;
     let key = read(old)?;
     let first = &history[old];
-    let pairs = |record: &'_ Record| {
+    let pairs = |record: &'_ OperationRecord| {
         record.reply.items().chunks(2).map(|pair| pair.to_vec()).collect::<Vec<_>>()
     };
-    let is_unique = |value: &Reply| {
+    let is_unique = |value: &ReplyFrame| {
         let text = value.text();
         text.contains('.') || text.parse().is_ok_and(|score: i64| score > UNIQUE_SCORES_FROM)
     };
     let unique: Vec<_> = pairs(first).into_iter().filter(|pair| is_unique(&pair[1])).collect();
-    let differs = |record: &Record| {
+    let differs = |record: &OperationRecord| {
         pairs(record).iter().any(|pair| {
             unique.iter().any(|old| old[0] == pair[0] && old[1] != pair[1] && is_unique(&pair[1]))
         })
     };
-    let later = |earlier: &Record| {
+    let later = |earlier: &OperationRecord| {
         let end_ns = earlier.end_ns;
         (0..history.len()).filter(move |&at| read(at) == Some(key) && history[at].start_ns > end_ns)
     };
@@ -149,7 +151,7 @@ fn bobbin_is_linearizable_while_its_workers_are_stopped() {
 }
 
 /// Checks histories on both drivers while a client of another kind does something, again and again.
-fn beside(threads: &str, work: impl Fn(&mut Connection, usize) + Sync) {
+fn beside(threads: &str, work: impl Fn(&mut TestConnection, usize) + Sync) {
     for (driver, kinds) in DRIVERS.into_iter().flat_map(|driver| KINDS.map(|kinds| (driver, kinds)))
     {
         let server = start(driver, threads);
@@ -189,15 +191,15 @@ fn bobbin_is_linearizable_with_what_concerns_all_keys() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_is_linearizable_with_what_concerns_all_keys() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     prepare(server.address()).expect("it loads functions");
     assert_linearizable(server.address(), &whole_load(0));
 }
 
 /// Says in the test's output which driver the server really waits with.
-fn start(driver: &str, threads: &str) -> Server {
+fn start(driver: &str, threads: &str) -> TestServer {
     let arguments = [&["--io-driver", driver, "--io-threads", threads], &SMALL_LIMITS[..]].concat();
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let server_info = server.connect().say("INFO server").text();
     let runs = server_info.lines().find_map(|line| line.strip_prefix("io_driver:"));
     eprintln!("io-driver {driver}: {}, io-threads {threads}", runs.unwrap_or("unknown"));
@@ -205,16 +207,16 @@ fn start(driver: &str, threads: &str) -> Server {
 }
 
 /// Few keys and many clients: what goes wrong between threads goes wrong here.
-fn load(kinds: &[Kind]) -> Load {
-    let batches = if kinds == [Kind::Strings] { 4000 } else { 3000 };
+fn load(kinds: &[GroupType]) -> HistoryLoad {
+    let batches = if kinds == [GroupType::Strings] { 4000 } else { 3000 };
     let (kinds, whole) = (kinds.to_vec(), false);
-    Load { clients: 8, batches, groups: 8, kinds, whole, seed: seed() }
+    HistoryLoad { clients: 8, batches, groups: 8, kinds, whole, seed: seed() }
 }
 
 /// All is one component: few keys, so that the search is short.
-fn whole_load(round: u64) -> Load {
-    let (kinds, seed) = (vec![Kind::Strings], seed().wrapping_add(round));
-    Load { clients: 6, batches: 150, groups: 2, kinds, whole: true, seed }
+fn whole_load(round: u64) -> HistoryLoad {
+    let (kinds, seed) = (vec![GroupType::Strings], seed().wrapping_add(round));
+    HistoryLoad { clients: 6, batches: 150, groups: 2, kinds, whole: true, seed }
 }
 
 /// How often what takes long is done: `BOBBIN_ROUNDS`, or as often as the tests do.
@@ -227,7 +229,8 @@ fn cores() -> usize {
 }
 
 /// Strings alone, and the collections together: what is deleted or cloned is then of several types.
-const KINDS: [&[Kind]; 2] = [&[Kind::Strings], &[Kind::Sets, Kind::SortedSets, Kind::Hashes]];
+const KINDS: [&[GroupType]; 2] =
+    [&[GroupType::Strings], &[GroupType::Sets, GroupType::SortedSets, GroupType::Hashes]];
 /// So that collections of the few members that there are change their form.
 const SMALL_LIMITS: [&str; 6] = [
     "--set-max-listpack-entries",

@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use bobbin_testkit::connection::{Received, encode_command};
-use bobbin_testkit::{Connection, PATIENCE, Server, on_each_driver, until};
+use bobbin_testkit::connection::{ReceiveOutcome, encode_command};
+use bobbin_testkit::{PATIENCE, TestConnection, TestServer, on_each_driver, until};
 
 /// A client that waits, or is about to be closed, may not leave more to be read later than others.
 #[test]
@@ -31,13 +31,13 @@ fn the_query_buffer_of_a_blocked_client_has_its_limit() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_client_that_says_nothing_goes() {
-    let server = Server::bobbin(&["--timeout", "1"]);
+    let server = TestServer::bobbin(&["--timeout", "1"]);
     let (mut listener, mut waiting) = (server.connect(), server.connect());
     listener.say("SUBSCRIBE news");
     waiting.send(&["BLPOP", "list", "0"]).expect("is sent");
     let mut silent = server.connect();
     assert_eq!(silent.say("PING").text(), "PONG");
-    assert!(matches!(silent.receive_within(PATIENCE), Ok(Received::Closed)), "it is closed");
+    assert!(matches!(silent.receive_within(PATIENCE), Ok(ReceiveOutcome::Closed)), "it is closed");
     let mut other = server.connect();
     other.say("PUBLISH news extra");
     other.say("RPUSH list element");
@@ -50,7 +50,7 @@ fn a_client_that_says_nothing_goes() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_string_that_no_memory_holds_is_refused() {
-    let server = Server::bobbin(&["--proto-max-bulk-len", "1000000gb"]);
+    let server = TestServer::bobbin(&["--proto-max-bulk-len", "1000000gb"]);
     let mut client = server.connect();
     for line in ["SETRANGE k 500000000000000 x", "SETBIT k 4000000000000000 1"] {
         assert!(client.say(line).is_error(), "{line}");
@@ -204,7 +204,7 @@ fn a_key_stays_until_a_server_has_taken_it() {
                 let _ = stream.write_all(reply.repeat(2).as_bytes());
                 let _ = stream.read_to_end(&mut Vec::new());
             });
-            let server = Server::bobbin(&[]);
+            let server = TestServer::bobbin(&[]);
             let mut client = server.connect();
             client.say("SET key value");
             let command = format!("MIGRATE 127.0.0.1 {port} key 0 1000");
@@ -227,7 +227,7 @@ fn a_key_stays_until_a_server_has_taken_it() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_command_that_is_named_again_is_told_of_once() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     client.say("CONFIG GET port");
     client.say("GET key");
@@ -255,7 +255,7 @@ fn a_target_that_answers_by_bytes_is_given_up() {
                 stream.write_all(b"x").is_err()
             })
         });
-        let server = Server::bobbin(&[]);
+        let server = TestServer::bobbin(&[]);
         let mut client = server.connect();
         client.say("SET key value");
         let command = format!("MIGRATE 127.0.0.1 {port} key 0 300");
@@ -275,25 +275,25 @@ fn a_target_that_answers_by_bytes_is_given_up() {
     }
 }
 
-fn on_all(arguments: &[&str], test: impl Fn(&Server)) {
-    test(&Server::valkey(arguments));
+fn on_all(arguments: &[&str], test: impl Fn(&TestServer)) {
+    test(&TestServer::valkey(arguments));
     on_each_driver(arguments, test);
 }
 
 /// A number of INFO.
-fn stat(client: &mut Connection, name: &str) -> i64 {
+fn stat(client: &mut TestConnection, name: &str) -> i64 {
     let info = client.say("INFO everything").text();
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }
 
-fn id(client: &mut Connection) -> i64 {
+fn id(client: &mut TestConnection) -> i64 {
     client.say("CLIENT ID").as_integer().expect("a number")
 }
 
-fn answer(client: &mut Connection) -> String {
+fn answer(client: &mut TestConnection) -> String {
     match client.receive_within(PATIENCE).expect("it is there") {
-        Received::Reply(reply) => reply.text(),
+        ReceiveOutcome::Reply(reply) => reply.text(),
         _ => panic!("no answer"),
     }
 }

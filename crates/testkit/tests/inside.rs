@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Server, until};
+use bobbin_testkit::{TestConnection, TestServer, until};
 
 /// How long something may take that is to come soon.
 const SOON: Duration = Duration::from_secs(20);
@@ -158,7 +158,7 @@ fn buckets_of_set(histogram: &Family) -> f64 {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn metrics_are_those_of_info() {
     let port = free_port().expect("a port");
-    let server = Server::bobbin(&["--io-threads", "2", "--metrics-port", &port.to_string()]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--metrics-port", &port.to_string()]);
     let mut client = server.connect();
     for number in 0..100 {
         client.say(&format!("SET k{number} v"));
@@ -205,7 +205,7 @@ fn metrics_wait_for_nobody() {
     let port = free_port().expect("a port");
     let port_text = port.to_string();
     let arguments = ["--metrics-port", &port_text, "--enable-debug-command", "yes"];
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     server.connect().say("SET k v");
     scrape(port);
     let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -228,7 +228,7 @@ fn metrics_wait_for_nobody() {
 }
 
 /// Pairs of an array as a map.
-fn pairs(reply: &bobbin_testkit::Reply) -> BTreeMap<String, bobbin_testkit::Reply> {
+fn pairs(reply: &bobbin_testkit::ReplyFrame) -> BTreeMap<String, bobbin_testkit::ReplyFrame> {
     let pairs = reply.items().chunks(2);
     pairs.map(|pair| (pair[0].text(), pair[1].clone())).collect()
 }
@@ -236,7 +236,7 @@ fn pairs(reply: &bobbin_testkit::Reply) -> BTreeMap<String, bobbin_testkit::Repl
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn hot_keys_are_found() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut client = server.connect();
     assert!(client.say("HOTKEYS GET").is_null());
     for (command, error) in [
@@ -298,7 +298,7 @@ fn hot_keys_are_found() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn large_keys_are_found_while_serving() {
-    let server = Server::bobbin(&["--io-threads", "1"]);
+    let server = TestServer::bobbin(&["--io-threads", "1"]);
     let mut client = server.connect();
     client.say("SET unused 1");
     assert_eq!(client.say("HOTKEYS START METRICS 1 SIZE COUNT 3").text(), "OK");
@@ -312,7 +312,7 @@ fn large_keys_are_found_while_serving() {
     client.say("EXEC");
     let script = "return redis.call('setrange', KEYS[1], 10000, 'x')";
     client.call(&["EVAL", script, "1", "scripted"]).expect("an answer");
-    let largest = |client: &mut Connection| -> Vec<String> {
+    let largest = |client: &mut TestConnection| -> Vec<String> {
         let report = pairs(&client.say("HOTKEYS GET").items()[0]);
         let keys = report["by-size-bytes"].items();
         assert!(keys.iter().skip(1).step_by(2).all(|size| size.as_integer() > Some(10_000)));
@@ -326,7 +326,7 @@ fn large_keys_are_found_while_serving() {
     assert_eq!(largest(&mut client), ["text", "list", "scripted"]);
 }
 
-fn load(client: &mut Connection) {
+fn load(client: &mut TestConnection) {
     let large = "x".repeat(10_000);
     for round in 0..3000 {
         client.say("INCR hot");
@@ -338,7 +338,7 @@ fn load(client: &mut Connection) {
 }
 
 /// Waits until the log holds a text; all that it holds then.
-fn wait_for_log(server: &Server, text: &str) -> String {
+fn wait_for_log(server: &TestServer, text: &str) -> String {
     let started = Instant::now();
     loop {
         let log = server.log();
@@ -350,7 +350,7 @@ fn wait_for_log(server: &Server, text: &str) -> String {
     }
 }
 
-fn has_thread(server: &Server, name: &str) -> bool {
+fn has_thread(server: &TestServer, name: &str) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
     // One may end meanwhile.
     let names = tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
@@ -360,7 +360,7 @@ fn has_thread(server: &Server, name: &str) -> bool {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_watchdog_tells_of_a_stuck_worker() {
-    let server = Server::bobbin(&["--enable-debug-command", "yes", "--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--enable-debug-command", "yes", "--io-threads", "2"]);
     let mut client = server.connect();
     client.say("CLIENT SETNAME culprit");
     client.say("DEBUG SLEEP 0.5");
@@ -395,7 +395,7 @@ fn a_crash_is_reported() {
     for (how, signal) in [("SEGFAULT", 11), ("ASSERT", 6), ("OOM", 6), ("PANIC", 6)] {
         let shown = ["--hide-user-data-from-log", "no", "--debug-context", "night run"];
         let arguments = [&["--enable-debug-command", "yes"][..], &shown].concat();
-        let mut server = Server::bobbin(&arguments);
+        let mut server = TestServer::bobbin(&arguments);
         let mut client = server.connect();
         client.say("CLIENT SETNAME culprit");
         let _ = client.call(&["DEBUG", how]);
@@ -419,13 +419,13 @@ fn a_crash_is_reported() {
     // What nobody should read is left out, and all of it if that is wished.
     for (argument, shown) in [("no", true), ("yes", false)] {
         let arguments = ["--enable-debug-command", "yes", "--hide-user-data-from-log", argument];
-        let mut server = Server::bobbin(&arguments);
+        let mut server = TestServer::bobbin(&arguments);
         let _ = server.connect().call(&["DEBUG", "SEGFAULT"]);
         server.wait(SOON).expect("it ends");
         assert_eq!(server.log().contains("argv[1]: SEGFAULT"), shown);
     }
     let mut server =
-        Server::bobbin(&["--enable-debug-command", "yes", "--crash-log-enabled", "no"]);
+        TestServer::bobbin(&["--enable-debug-command", "yes", "--crash-log-enabled", "no"]);
     let _ = server.connect().call(&["DEBUG", "SEGFAULT"]);
     server.wait(SOON).expect("it ends");
     assert!(!server.log().contains("BUG REPORT"));

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{TestConnection, TestServer};
 
 const CLIENTS: usize = 6;
 const ACCOUNTS: usize = 20;
@@ -33,7 +33,7 @@ fn what_was_acknowledged_survives_being_killed() {
         if only.as_ref().is_some_and(|only| only != policy) {
             continue;
         }
-        let (mut random, mut done, mut units) = (Random::new(seed), 0, 0);
+        let (mut random, mut done, mut units) = (TestRandom::new(seed), 0, 0);
         while done < kills {
             let threads = ["1", "4"][random.below(2)];
             let mut life = Life::new(policy, threads, format!("seed {seed}"));
@@ -65,7 +65,7 @@ impl Life {
 
     /// Starts the server, looks at what is there, works and kills; how many units were
     /// acknowledged.
-    fn round(&mut self, random: &mut Random) -> usize {
+    fn round(&mut self, random: &mut TestRandom) -> usize {
         let mut server = self.start();
         let mut client = server.connect();
         self.check(&mut client);
@@ -79,7 +79,7 @@ impl Life {
         std::thread::scope(|scope| {
             for ledger in &mut self.ledgers {
                 let (client, stop) = (server.connect(), &stop);
-                let random = Random::new(random.number());
+                let random = TestRandom::new(random.number());
                 scope.spawn(move || ledger.write(client, random, stop));
             }
             while Instant::now() < deadline {
@@ -93,14 +93,14 @@ impl Life {
         self.killed()
     }
 
-    fn start(&self) -> Server {
+    fn start(&self) -> TestServer {
         let folder = ["--dir", self.folder.text(), "--io-threads", self.threads];
         let log = ["--appendonly", "yes", "--appendfsync", self.policy];
         let base = ["--aof-use-rdb-preamble", ["yes", "no"][self.kills % 2]];
-        Server::bobbin(&[&folder[..], &log, &base].concat())
+        TestServer::bobbin(&[&folder[..], &log, &base].concat())
     }
 
-    fn prepare(&self, client: &mut Connection) {
+    fn prepare(&self, client: &mut TestConnection) {
         // With `always` it was acknowledged, and is there.
         if self.kills == 0 || self.policy != "always" {
             let loaded =
@@ -113,7 +113,7 @@ impl Life {
         }
     }
 
-    fn check(&mut self, client: &mut Connection) {
+    fn check(&mut self, client: &mut TestConnection) {
         let what = format!("{}, after {} kills", self.what, self.kills);
         let counts: Vec<u64> =
             self.ledgers.iter_mut().map(|ledger| ledger.check(client, &what)).collect();
@@ -192,7 +192,7 @@ impl Ledger {
     }
 
     /// Works until the server is gone.
-    fn write(&mut self, mut client: Connection, mut random: Random, stop: &AtomicBool) {
+    fn write(&mut self, mut client: TestConnection, mut random: TestRandom, stop: &AtomicBool) {
         let mut last_seen = String::new();
         while !stop.load(Ordering::Relaxed) {
             if random.below(4) == 0 {
@@ -227,7 +227,7 @@ impl Ledger {
     }
 
     /// The commands of the n-th unit, each with its key as its second word, or that and its third.
-    fn unit(&self, n: u64, saw: &str, random: &mut Random) -> Vec<Vec<String>> {
+    fn unit(&self, n: u64, saw: &str, random: &mut TestRandom) -> Vec<Vec<String>> {
         let (other, amount) = (random.below(ACCOUNTS), random.below(100));
         let from = format!("account:{}", random.below(ACCOUNTS));
         let line = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
@@ -268,7 +268,7 @@ impl Ledger {
     }
 
     /// All keys tell of the same units, and of as many as they have to; how many.
-    fn check(&mut self, client: &mut Connection, what: &str) -> u64 {
+    fn check(&mut self, client: &mut TestConnection, what: &str) -> u64 {
         let mut ask = |line: String| client.say(&line);
         let me = self.number;
         let count = ask(format!("GET counter:{me}")).text().parse::<u64>().unwrap_or(0);

@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 
-use bobbin_testkit::random::{self, Random};
-use bobbin_testkit::{Connection, Server, encode_command, on_each_driver, until};
+use bobbin_testkit::random::{self, TestRandom};
+use bobbin_testkit::{TestConnection, TestServer, encode_command, on_each_driver, until};
 
 /// Clients of one server, one after the other.
 const CLIENTS: usize = 200;
@@ -19,13 +19,13 @@ const COMMANDS: usize = 11;
 fn nothing_is_left_of_clients_that_go() {
     on_each_driver(&["--io-threads", "2"], come_and_go);
     let always = ["--io-threads", "2", "--appendonly", "yes", "--appendfsync", "always"];
-    come_and_go(&Server::bobbin(&always));
+    come_and_go(&TestServer::bobbin(&always));
 }
 
-fn come_and_go(server: &Server) {
+fn come_and_go(server: &TestServer) {
     let mut client = server.connect();
     fill(&mut client);
-    let mut random = Random::new(random::seed());
+    let mut random = TestRandom::new(random::seed());
     let mut present = Vec::new();
     for _ in 0..CLIENTS {
         let mut stream = TcpStream::connect(server.address()).expect("it listens");
@@ -51,7 +51,7 @@ fn come_and_go(server: &Server) {
 }
 
 /// Two sets and a list that take a while, and many keys.
-fn fill(client: &mut Connection) {
+fn fill(client: &mut TestConnection) {
     for set in ["one", "two"] {
         let members = (0..30_000).map(|number| format!("{set}:{number}"));
         let words: Vec<_> = ["SADD", set].map(str::to_owned).into_iter().chain(members).collect();
@@ -66,7 +66,7 @@ fn fill(client: &mut Connection) {
 }
 
 /// Appends a command, or some that belong together.
-fn append(random: &mut Random, commands: &mut Vec<u8>) {
+fn append(random: &mut TestRandom, commands: &mut Vec<u8>) {
     let mut say = |line: &str| {
         let words: Vec<_> = line.split(' ').collect();
         encode_command(&words, commands);

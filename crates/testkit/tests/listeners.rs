@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -45,13 +45,13 @@ fn listeners_miss_nothing_while_the_number_of_threads_changes() {
     on_both(&["--io-threads", "3"], |name, server| disturb(name, server));
     for driver in DRIVERS {
         let arguments = [&["--io-threads", "3", "--io-driver", driver], &SPREAD[..]].concat();
-        disturb(driver, &Server::bobbin(&arguments));
+        disturb(driver, &TestServer::bobbin(&arguments));
     }
 }
 
-fn disturb(name: &str, server: &Server) {
+fn disturb(name: &str, server: &TestServer) {
     let mut trackers = Vec::new();
-    let mut listeners: Vec<(Way, Connection)> = Vec::new();
+    let mut listeners: Vec<(Way, TestConnection)> = Vec::new();
     for way in WAYS.into_iter().chain(WAYS) {
         listeners.push((way, begin(server, way, &mut trackers)));
     }
@@ -84,9 +84,9 @@ impl Drop for Ends<'_> {
     }
 }
 
-fn change_threads(server: &Server, done: &AtomicBool) {
+fn change_threads(server: &TestServer, done: &AtomicBool) {
     let mut control = server.connect();
-    let mut random = Random::new(SEED);
+    let mut random = TestRandom::new(SEED);
     while !done.load(Ordering::Relaxed) {
         let threads = 1 + random.below(4);
         assert_eq!(control.say(&format!("CONFIG SET io-threads {threads}")).text(), "OK");
@@ -95,7 +95,7 @@ fn change_threads(server: &Server, done: &AtomicBool) {
 }
 
 /// A connection that listens; whose copies it is told of is put into `trackers`.
-fn begin(server: &Server, way: Way, trackers: &mut Vec<Connection>) -> Connection {
+fn begin(server: &TestServer, way: Way, trackers: &mut Vec<TestConnection>) -> TestConnection {
     let mut listener = server.connect();
     match way {
         Way::Channel => drop(listener.say("SUBSCRIBE c")),
@@ -120,7 +120,7 @@ fn begin(server: &Server, way: Way, trackers: &mut Vec<Connection>) -> Connectio
 }
 
 /// With each write there are a message, a shard's message and a key.
-fn write(server: &Server, writer: usize) {
+fn write(server: &TestServer, writer: usize) {
     let mut connection = server.connect();
     let mut number = 0;
     while number < WRITES {
@@ -142,7 +142,7 @@ fn write(server: &Server, writer: usize) {
 
 /// Reads until all that the writers say has come: in each writer's order, but for keys that are
 /// told together.
-fn listen(name: &str, way: Way, listener: &mut Connection) {
+fn listen(name: &str, way: Way, listener: &mut TestConnection) {
     let mut next = [0; WRITERS];
     let mut keys: BTreeSet<(usize, usize)> = BTreeSet::new();
     while next.iter().sum::<usize>() + keys.len() < WRITERS * WRITES {
@@ -156,7 +156,7 @@ fn listen(name: &str, way: Way, listener: &mut Connection) {
             },
             Way::Tracking | Way::Redirected => {
                 assert_eq!(reply.items()[0].text(), "invalidate", "{name}: {way:?}");
-                reply.items()[1].items().iter().map(Reply::text).collect()
+                reply.items()[1].items().iter().map(ReplyFrame::text).collect()
             }
             _ => vec![reply.items().last().expect("a message").text()],
         };
@@ -173,7 +173,7 @@ fn listen(name: &str, way: Way, listener: &mut Connection) {
 }
 
 /// The key of a SET that a monitor was shown.
-fn monitored(line: &Reply) -> Option<String> {
+fn monitored(line: &ReplyFrame) -> Option<String> {
     let line = line.text();
     let mut words = line.split('"').skip(1).step_by(2);
     (words.next()? == "SET").then(|| words.next().expect("a key").to_owned())
@@ -188,10 +188,10 @@ fn written(word: &str) -> (usize, usize) {
 
 /// Listens to a channel and ends that, over and over: in between it may go to another thread. It
 /// hears what was counted while it listened, and nothing else.
-fn come_and_go(name: &str, server: &Server) {
+fn come_and_go(name: &str, server: &TestServer) {
     let (mut guest, mut publisher) = (server.connect(), server.connect());
     for round in 0..200 {
-        let counted = |publisher: &mut Connection| {
+        let counted = |publisher: &mut TestConnection| {
             publisher.say(&format!("PUBLISH guests {round}")).as_integer()
         };
         assert_eq!(guest.say("SUBSCRIBE guests").items()[0].text(), "subscribe", "{name}");
@@ -217,18 +217,18 @@ fn come_and_go(name: &str, server: &Server) {
 fn a_thread_that_is_too_many_lives_on_for_those_who_listen() {
     for driver in DRIVERS {
         let arguments = [&["--io-threads", "4", "--io-driver", driver], &SPREAD[..]].concat();
-        let mut server = Server::bobbin(&arguments);
+        let mut server = TestServer::bobbin(&arguments);
         let mut control = server.connect();
-        let mut listeners: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+        let mut listeners: Vec<TestConnection> = (0..8).map(|_| server.connect()).collect();
         for listener in &mut listeners {
             listener.say("SUBSCRIBE news");
         }
         // The connection that looked whether the server is there is gone by then.
         let all = eventually(&mut control, |threads| threads.by_id.values().sum::<usize>() == 9);
         assert_eq!(all.by_id.len(), 4, "{driver}");
-        let mut others: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+        let mut others: Vec<TestConnection> = (0..8).map(|_| server.connect()).collect();
 
-        let set = |control: &mut Connection, threads: usize| {
+        let set = |control: &mut TestConnection, threads: usize| {
             let reply = control.say(&format!("CONFIG SET io-threads {threads}"));
             assert_eq!(reply.text(), "OK", "{driver}");
         };
@@ -287,7 +287,7 @@ struct Threads {
 }
 
 impl Threads {
-    fn of(control: &mut Connection) -> Self {
+    fn of(control: &mut TestConnection) -> Self {
         let number = |digits: &str| digits.parse().expect("a number");
         let text = control.say("INFO threads").text();
         let workers = text.lines().filter_map(|line| line.split_once(":id="));
@@ -304,7 +304,7 @@ impl Threads {
 }
 
 /// Waits until the threads are as they should be.
-fn eventually(control: &mut Connection, is_so: impl Fn(&Threads) -> bool) -> Threads {
+fn eventually(control: &mut TestConnection, is_so: impl Fn(&Threads) -> bool) -> Threads {
     let deadline = Instant::now() + LIMIT;
     loop {
         let threads = Threads::of(control);

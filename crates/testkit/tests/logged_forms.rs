@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Reply, Server, peers};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, peers};
 
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 const OLD_REDIS: &str = "redis-server-7.0";
@@ -12,13 +12,13 @@ const OLDEST_REDIS: &str = "redis-server-6.2";
 
 /// A primary with a log of commands, and replicas of other makes.
 struct Fleet {
-    primary: Server,
-    replicas: Vec<Server>,
+    primary: TestServer,
+    replicas: Vec<TestServer>,
     folder: Folder,
 }
 
-fn other(program: &str, arguments: &[&str]) -> Option<Server> {
-    peers::peer(program).exists().then(|| Server::other(program, arguments)).flatten()
+fn other(program: &str, arguments: &[&str]) -> Option<TestServer> {
+    peers::peer(program).exists().then(|| TestServer::other(program, arguments)).flatten()
 }
 
 impl Fleet {
@@ -34,14 +34,14 @@ impl Fleet {
     fn of_new() -> Self {
         let folder = Folder::new();
         let log = ["--dir", folder.text(), "--appendonly", "yes", "--aof-use-rdb-preamble", "no"];
-        let primary = Server::bobbin(&[&ARGUMENTS[..], &log].concat());
+        let primary = TestServer::bobbin(&[&ARGUMENTS[..], &log].concat());
         let mut fleet = Self { primary, replicas: Vec::new(), folder };
-        fleet.add(Server::valkey(&ARGUMENTS));
-        fleet.add(Server::redis(&ARGUMENTS));
+        fleet.add(TestServer::valkey(&ARGUMENTS));
+        fleet.add(TestServer::redis(&ARGUMENTS));
         fleet
     }
 
-    fn add(&mut self, replica: Server) {
+    fn add(&mut self, replica: TestServer) {
         replica.follow(self.primary.address().port());
         self.replicas.push(replica);
     }
@@ -70,7 +70,7 @@ impl Fleet {
         for program in programs {
             let arguments = [&ARGUMENTS[2..], &log].concat();
             let server = match *program {
-                "bobbin" => Some(Server::bobbin(&arguments)),
+                "bobbin" => Some(TestServer::bobbin(&arguments)),
                 program => other(program, &arguments),
             };
             let Some(server) = server else { continue };
@@ -79,13 +79,13 @@ impl Fleet {
     }
 }
 
-fn say(client: &mut Connection, line: &str) -> Reply {
+fn say(client: &mut TestConnection, line: &str) -> ReplyFrame {
     let reply = client.say(line);
     assert!(!reply.is_error(), "{line}: {reply:?}");
     reply
 }
 
-fn call(client: &mut Connection, words: &[&[u8]]) -> Reply {
+fn call(client: &mut TestConnection, words: &[&[u8]]) -> ReplyFrame {
     let reply = client.call(words).expect("it answers");
     assert!(!reply.is_error(), "{reply:?}");
     reply
@@ -102,7 +102,7 @@ fn ring(edges: usize) -> String {
 }
 
 /// Members on a lattice: many of them at the same distance from its middle.
-fn scatter(client: &mut Connection, key: &str, side: i64) {
+fn scatter(client: &mut TestConnection, key: &str, side: i64) {
     for x in -side..=side {
         let mut words = vec!["GEOADD".to_owned(), key.to_owned()];
         for y in -side..=side {
@@ -148,19 +148,19 @@ fn results_of_searches_that_others_make_otherwise() {
     let script = "return redis.call('GEOSEARCHSTORE', 'in:script', 'few', unpack(ARGV))";
     let mut words = vec!["EVAL", script, "0"];
     words.extend(square.split(' '));
-    assert_eq!(client.call(&words).expect("it answers"), Reply::integer(25));
+    assert_eq!(client.call(&words).expect("it answers"), ReplyFrame::integer(25));
     fleet.agrees_after("a transaction and a script");
     // The search is made in slices, and its payload elsewhere.
     scatter(&mut client, "many", 60);
     say(&mut client, "SET large text");
     let found = say(&mut client, &format!("GEOSEARCHSTORE large many {}", ring(100)));
-    assert_eq!(found, Reply::integer(121 * 121));
+    assert_eq!(found, ReplyFrame::integer(121 * 121));
     fleet.agrees_after("a large result");
     fleet.give_log_to(&["valkey-server", "redis-server", OLD_REDIS, "bobbin"]);
 }
 
 /// Values of all types, small and large, and the strings that the tests of payloads want.
-fn fill(client: &mut Connection, types: &mut Vec<String>) {
+fn fill(client: &mut TestConnection, types: &mut Vec<String>) {
     for line in [
         "SET text some-text",
         "SET number 12345",
@@ -203,9 +203,9 @@ fn payloads_of_later_versions() {
     let mut client = fleet.primary.connect();
     let mut keys = Vec::new();
     let sources = [
-        Server::bobbin(&["--rdbcompression", "no"]),
-        Server::valkey(&ARGUMENTS),
-        Server::redis(&ARGUMENTS),
+        TestServer::bobbin(&["--rdbcompression", "no"]),
+        TestServer::valkey(&ARGUMENTS),
+        TestServer::redis(&ARGUMENTS),
     ];
     for (index, source) in sources.iter().enumerate() {
         keys.clear();
@@ -234,7 +234,8 @@ fn payloads_of_later_versions() {
         fleet.agrees_after(&format!("payloads of {index}"));
     }
     for replica in &fleet.replicas {
-        let ttl = |server: &Server, key| server.connect().say(&format!("PTTL {key}")).as_integer();
+        let ttl =
+            |server: &TestServer, key| server.connect().say(&format!("PTTL {key}")).as_integer();
         for key in ["1:later:list", "1:expiring:hash", "2:idle:text", "2:plain:set"] {
             let (here, there) = (ttl(&fleet.primary, key), ttl(replica, key));
             let apart = here.zip(there).map_or(i64::MAX, |(here, there)| (here - there).abs());
@@ -252,7 +253,8 @@ fn payloads_of_streams_and_functions() {
     other(OLD_REDIS, &ARGUMENTS).into_iter().for_each(|server| fleet.add(server));
     let mut client = fleet.primary.connect();
     let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
-    let sources = [Server::bobbin(&[]), Server::valkey(&ARGUMENTS), Server::redis(&ARGUMENTS)];
+    let sources =
+        [TestServer::bobbin(&[]), TestServer::valkey(&ARGUMENTS), TestServer::redis(&ARGUMENTS)];
     for (index, source) in sources.iter().enumerate() {
         let mut source = source.connect();
         fill(&mut source, &mut Vec::new());
@@ -277,7 +279,7 @@ fn payloads_of_streams_and_functions() {
 }
 
 /// What a hash holds, and when its fields die.
-fn fields(server: &Server, key: &str) -> Vec<String> {
+fn fields(server: &TestServer, key: &str) -> Vec<String> {
     let mut client = server.connect();
     let held = client.say(&format!("HGETALL {key}"));
     let mut all: Vec<_> =
@@ -325,7 +327,7 @@ fn fields_and_their_times() {
             }
         }
     }
-    let sources = [Server::valkey(&ARGUMENTS), Server::redis(&ARGUMENTS)];
+    let sources = [TestServer::valkey(&ARGUMENTS), TestServer::redis(&ARGUMENTS)];
     for (index, source) in sources.iter().enumerate() {
         let mut source = source.connect();
         let many: Vec<_> = (0..3000).map(|at| format!("field-{at} {at}")).collect();

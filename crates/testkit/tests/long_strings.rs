@@ -1,19 +1,19 @@
 //! Strings of many chunks: whatever changes them, each reader gets the bytes of one moment.
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Server, until};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{TestConnection, TestServer, until};
 
 const LEN: usize = 3_000_000;
 const CHANGES: usize = 150;
 
-fn value(client: &mut Connection, key: &str) -> Vec<u8> {
+fn value(client: &mut TestConnection, key: &str) -> Vec<u8> {
     let reply = client.call(&["GET", key]).expect("it answers");
     reply.bytes().expect("a string").to_vec()
 }
 
 /// What the server holds for the model, read in every way.
-fn check(client: &mut Connection, key: &str, model: &[u8]) {
+fn check(client: &mut TestConnection, key: &str, model: &[u8]) {
     for by_reference in ["16384", "0"] {
         client.say(&format!("CONFIG SET min-string-size-avoid-copy-reply {by_reference}"));
         assert!(value(client, key) == model, "{key} has other bytes");
@@ -31,9 +31,9 @@ fn check(client: &mut Connection, key: &str, model: &[u8]) {
 fn changes_reach_no_reader_of_before() {
     let options =
         ["--enable-debug-command", "yes", "--appendonly", "yes", "--aof-use-rdb-preamble", "no"];
-    let server = Server::bobbin(&options);
+    let server = TestServer::bobbin(&options);
     let mut client = server.connect();
-    let mut random = Random::new(17);
+    let mut random = TestRandom::new(17);
     let start = random.bytes(LEN);
     client.call(&[&b"SET"[..], b"k", &start]).expect("it answers");
     let mut model = start.clone();

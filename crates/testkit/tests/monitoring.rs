@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 use serde_json::Value;
 
 /// What the dashboards ask for that Debian's prometheus-redis-exporter 1.45 has among its examples.
@@ -91,7 +91,7 @@ fn what_is_asked_for_is_there() {
     let port = free_port().expect("a port");
     // A replica, since only these tell of a link. Nothing listens on its primary's port.
     let arguments = ["--metrics-port", &port.to_string(), "--replicaof", "127.0.0.1 1"];
-    let _server = Server::bobbin(&arguments);
+    let _server = TestServer::bobbin(&arguments);
     let text = scrape(port);
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let there: BTreeSet<&str> = types.filter_map(|rest| rest.split(' ').next()).collect();
@@ -146,7 +146,7 @@ fn calls_by_their_time() {
     let port = free_port().expect("a port");
     let port_text = port.to_string();
     let arguments = ["--metrics-port", &port_text, "--enable-debug-command", "yes"];
-    let server = Server::bobbin(&arguments);
+    let server = TestServer::bobbin(&arguments);
     let mut connection = server.connect();
     for _ in 0..20 {
         connection.call(&["INCR", "n"]).expect("a reply");
@@ -193,7 +193,7 @@ fn calls_by_their_time() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn both_forms_tell_the_same() {
     let port = free_port().expect("a port");
-    let server = Server::bobbin(&["--metrics-port", &port.to_string()]);
+    let server = TestServer::bobbin(&["--metrics-port", &port.to_string()]);
     server.connect().call(&["INCR", "n"]).expect("a reply");
     let (plain, open) = (scrape(port), scrape_as(port, "application/openmetrics-text"));
     let samples = |text: &str| -> Vec<String> {
@@ -236,7 +236,7 @@ fn both_forms_tell_the_same() {
 fn prometheus_and_the_exporter_read_it() {
     let ports = || free_port().expect("a port");
     let (own, exporter, api) = (ports(), ports(), ports());
-    let server = Server::bobbin(&["--metrics-port", &own.to_string(), "--maxmemory", "1gb"]);
+    let server = TestServer::bobbin(&["--metrics-port", &own.to_string(), "--maxmemory", "1gb"]);
     let folder = Folder::new();
     let Some(_prometheus) = start_prometheus(folder.path(), api, own, exporter) else {
         return eprintln!("skipped: there is no prometheus on this machine");

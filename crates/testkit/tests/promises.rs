@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::{Folder, FragileDisk};
-use bobbin_testkit::{Connection, Received, Reply, Server};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -18,14 +18,14 @@ const DISK_LIMIT: Duration = Duration::from_secs(9);
 const A_WHILE: Duration = Duration::from_millis(300);
 const BOTH_DRIVERS: [&str; 2] = ["epoll", "io_uring"];
 
-fn start(dir: &str, policy: &str, more: &[&str]) -> Server {
+fn start(dir: &str, policy: &str, more: &[&str]) -> TestServer {
     let own = ["--dir", dir, "--appendonly", "yes", "--appendfsync", policy];
     let threads = ["--io-threads", "4", "--enable-debug-command", "yes"];
-    Server::bobbin(&[&own[..], &threads, more].concat())
+    TestServer::bobbin(&[&own[..], &threads, more].concat())
 }
 
-fn hears_nothing(client: &mut Connection) -> bool {
-    client.receive_within(A_WHILE).expect("it lives") == Received::Nothing
+fn hears_nothing(client: &mut TestConnection) -> bool {
+    client.receive_within(A_WHILE).expect("it lives") == ReceiveOutcome::Nothing
 }
 
 /// A change that is not on disk shows nowhere: not to the client that made it, nor to others that
@@ -122,7 +122,7 @@ fn what_was_done_before_the_end_is_answered() {
             let what = format!("{driver}, by signal {by_signal}");
             let asked = Instant::now();
             // What a worker has not read by then is not done, and not answered.
-            let mut answers: Vec<Vec<Reply>> = clients.iter_mut().map(until_closed).collect();
+            let mut answers: Vec<Vec<ReplyFrame>> = clients.iter_mut().map(until_closed).collect();
             let answered_last = until_closed(&mut last);
             assert_eq!(server.wait(LIMIT).expect("it ends").code(), Some(0), "{what}");
             drop(server);
@@ -150,9 +150,10 @@ fn what_was_done_before_the_end_is_answered() {
 }
 
 /// Every reply to come.
-fn until_closed(client: &mut Connection) -> Vec<Reply> {
+fn until_closed(client: &mut TestConnection) -> Vec<ReplyFrame> {
     let mut replies = Vec::new();
-    while let Received::Reply(reply) = client.receive_within(LIMIT).expect("it is no garbage") {
+    while let ReceiveOutcome::Reply(reply) = client.receive_within(LIMIT).expect("it is no garbage")
+    {
         replies.push(reply);
     }
     replies
@@ -257,7 +258,7 @@ fn an_end_can_be_insisted_on() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_can_be_insisted_on_by_sigterm() {
     let slow = ["--rdb-key-save-delay", "1000000", "--save", "3600 1"];
-    let mut server = Server::bobbin(&slow);
+    let mut server = TestServer::bobbin(&slow);
     let mut client = server.connect();
     for key in 0..100 {
         client.say(&format!("SET key:{key} value"));
@@ -281,7 +282,7 @@ fn an_end_can_be_insisted_on_by_sigterm() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_end_while_workers_come_and_go() {
     for round in 0..20 {
-        let mut server = Server::bobbin(&["--io-threads", "2"]);
+        let mut server = TestServer::bobbin(&["--io-threads", "2"]);
         let listeners: Vec<_> = (0..5)
             .map(|_| {
                 let mut listener = server.connect();
@@ -315,7 +316,7 @@ fn an_end_while_workers_come_and_go() {
     }
 }
 
-fn wait_for_log(server: &Server, text: &str) {
+fn wait_for_log(server: &TestServer, text: &str) {
     while !server.log().contains(text) {
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bobbin_testkit::{Connection, Received, Reply, Server};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -17,7 +17,7 @@ const MESSAGES: usize = 6000;
 
 /// What a message says: which client published it to which channel, and the how-many-eth of the
 /// publisher's it is.
-fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
+fn read_message(reply: &ReplyFrame) -> Option<(bool, usize, usize, usize)> {
     let items = reply.items();
     let by_pattern = match items.first()?.text().as_str() {
         "message" | "smessage" => false,
@@ -37,13 +37,13 @@ fn read_message(reply: &Reply) -> Option<(bool, usize, usize, usize)> {
 fn messages_come_once_and_in_order_while_workers_come_and_go() {
     on_both(&["--io-threads", "3"], |name, server| disturb(name, server));
     for driver in ["epoll", "io_uring"] {
-        let server = Server::bobbin(&["--io-threads", "3", "--io-driver", driver]);
+        let server = TestServer::bobbin(&["--io-threads", "3", "--io-driver", driver]);
         disturb(driver, &server);
     }
 }
 
-fn disturb(name: &str, server: &Server) {
-    let mut listeners: Vec<Connection> = (0..9).map(|_| server.connect()).collect();
+fn disturb(name: &str, server: &TestServer) {
+    let mut listeners: Vec<TestConnection> = (0..9).map(|_| server.connect()).collect();
     for (index, listener) in listeners.iter_mut().enumerate() {
         if index % 2 == 1 {
             listener.say("HELLO 3");
@@ -99,7 +99,7 @@ impl Drop for Ends<'_> {
 }
 
 /// Publishes to all channels in turn, pipelined in lots; every listener must be counted.
-fn publish(server: &Server, publisher: usize) {
+fn publish(server: &TestServer, publisher: usize) {
     let mut connection = server.connect();
     let mut number = 0;
     while number < MESSAGES {
@@ -126,7 +126,7 @@ fn publish(server: &Server, publisher: usize) {
 const END: usize = 1 << 30;
 
 /// Reads until every publisher's end came; the order of messages by channel.
-fn listen(name: &str, index: usize, listener: &mut Connection) -> Vec<Vec<(usize, usize)>> {
+fn listen(name: &str, index: usize, listener: &mut TestConnection) -> Vec<Vec<(usize, usize)>> {
     let mut order = vec![Vec::new(); CHANNELS];
     let mut last: HashMap<(bool, usize, usize), usize> = HashMap::new();
     let patterns = if index.is_multiple_of(3) { CHANNELS / 2 } else { 0 };
@@ -156,7 +156,7 @@ fn listen(name: &str, index: usize, listener: &mut Connection) -> Vec<Vec<(usize
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_counted_comes_before_the_end_of_a_subscription() {
     on_both(&["--io-threads", "2"], |name, server| {
-        let mut listeners: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
+        let mut listeners: Vec<TestConnection> = (0..4).map(|_| server.connect()).collect();
         let mut publisher = server.connect();
         for round in 0..300 {
             for listener in &mut listeners {
@@ -210,9 +210,9 @@ fn slow_subscribers_are_closed() {
             disconnections.contains("client_output_buffer_limit_disconnections:1\r\n"),
             "{name}"
         );
-        while let Received::Reply(_) = slow.receive_within(Duration::from_secs(10)).expect("bytes")
-        {
-        }
+        while let ReceiveOutcome::Reply(_) =
+            slow.receive_within(Duration::from_secs(10)).expect("bytes")
+        {}
     });
 }
 

@@ -5,20 +5,20 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn valkey_loses_nothing() {
-    exchange(&Server::valkey(&[]), |_| {});
+    exchange(&TestServer::valkey(&[]), |_| {});
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_loses_nothing_with_more_threads_than_cores() {
     for driver in DRIVERS {
-        exchange(&Server::bobbin(&["--io-driver", driver, "--io-threads", "4"]), |_| {});
+        exchange(&TestServer::bobbin(&["--io-driver", driver, "--io-threads", "4"]), |_| {});
     }
 }
 
@@ -26,7 +26,7 @@ fn bobbin_loses_nothing_with_more_threads_than_cores() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bobbin_loses_nothing_while_its_threads_change() {
     for driver in DRIVERS {
-        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", "2"]);
+        let server = TestServer::bobbin(&["--io-driver", driver, "--io-threads", "2"]);
         let mut control = server.connect();
         let mut round = 0;
         exchange(&server, |_| {
@@ -40,9 +40,9 @@ fn bobbin_loses_nothing_while_its_threads_change() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_waits_first_is_served_first_whatever_its_thread() {
-    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+    for server in [TestServer::valkey(&[]), TestServer::bobbin(&["--io-threads", "4"])] {
         let mut control = server.connect();
-        let mut waiting: Vec<Connection> = Vec::new();
+        let mut waiting: Vec<TestConnection> = Vec::new();
         for number in 0..WAITING {
             let mut client = server.connect();
             // Of two keys the one that gets something counts.
@@ -66,9 +66,9 @@ fn who_waits_first_is_served_first_whatever_its_thread() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn moves_serve_each_other() {
-    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+    for server in [TestServer::valkey(&[]), TestServer::bobbin(&["--io-threads", "4"])] {
         let mut control = server.connect();
-        let mut movers: Vec<Connection> = Vec::new();
+        let mut movers: Vec<TestConnection> = Vec::new();
         for number in (0..WAITING).rev() {
             let mut client = server.connect();
             let (from, to) = (format!("stage{number}"), format!("stage{}", number + 1));
@@ -88,7 +88,7 @@ fn moves_serve_each_other() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn waiting_ends_in_time_or_when_somebody_says_so() {
-    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+    for server in [TestServer::valkey(&[]), TestServer::bobbin(&["--io-threads", "4"])] {
         let (mut control, mut client) = (server.connect(), server.connect());
         let id = client.say("CLIENT ID").as_integer().expect("an id");
         assert!(client.say("BLPOP queue 0.01").is_null());
@@ -128,12 +128,12 @@ fn waiting_ends_in_time_or_when_somebody_says_so() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn blocked_commands_are_counted_by_how_they_end() {
-    for server in [Server::valkey(&[]), Server::bobbin(&["--io-threads", "4"])] {
+    for server in [TestServer::valkey(&[]), TestServer::bobbin(&["--io-threads", "4"])] {
         let (mut control, mut client) = (server.connect(), server.connect());
         let id = client.say("CLIENT ID").as_integer().expect("an id");
         // While it started it may have refused a call.
         control.say("CONFIG RESETSTAT");
-        let mut blmove = |control: &mut Connection, line: &str| {
+        let mut blmove = |control: &mut TestConnection, line: &str| {
             client.send(&["BLMOVE", "queue", "other", "LEFT", "RIGHT", "0"]).expect("is sent");
             wait_for_blocked(control, 1);
             control.say(line);
@@ -169,7 +169,7 @@ fn blocked_commands_are_counted_by_how_they_end() {
 
 /// Producers push numbered items to a few queues; consumers take them by every blocking command
 /// there is.
-fn exchange(server: &Server, mut meanwhile: impl FnMut(usize)) {
+fn exchange(server: &TestServer, mut meanwhile: impl FnMut(usize)) {
     let seed = seed();
     let done = AtomicBool::new(false);
     let consumed: Vec<Vec<Item>> = std::thread::scope(|scope| {
@@ -227,14 +227,14 @@ struct Item {
     number: usize,
 }
 
-fn produce(server: &Server, producer: usize, seed: u64) {
-    let mut random = Random::new(seed ^ producer as u64);
+fn produce(server: &TestServer, producer: usize, seed: u64) {
+    let mut random = TestRandom::new(seed ^ producer as u64);
     let mut client = server.connect();
     let mut number = 0;
     while number < ITEMS {
         let count = (1 + random.below(3)).min(ITEMS - number);
         let item = |number: usize| format!("{producer}:{number}");
-        let queue = |random: &mut Random| format!("queue{}", random.below(QUEUES));
+        let queue = |random: &mut TestRandom| format!("queue{}", random.below(QUEUES));
         if count == 3 {
             // Two queues become ready at once.
             client.say("MULTI");
@@ -255,8 +255,8 @@ fn produce(server: &Server, producer: usize, seed: u64) {
     }
 }
 
-fn consume(server: &Server, consumer: usize, seed: u64, done: &AtomicBool) -> Vec<Item> {
-    let mut random = Random::new(seed ^ (consumer as u64 + 100));
+fn consume(server: &TestServer, consumer: usize, seed: u64, done: &AtomicBool) -> Vec<Item> {
+    let mut random = TestRandom::new(seed ^ (consumer as u64 + 100));
     let mut client = server.connect();
     let mut items = Vec::new();
     loop {
@@ -291,7 +291,7 @@ fn consume(server: &Server, consumer: usize, seed: u64, done: &AtomicBool) -> Ve
 }
 
 /// Notes the items of a reply: of BLPOP (queue, item) or BLMPOP (queue, items).
-fn note(reply: &Reply, items: &mut Vec<Item>) {
+fn note(reply: &ReplyFrame, items: &mut Vec<Item>) {
     let [from, popped] = reply.items() else { return };
     let from = from.text();
     let popped =
@@ -304,7 +304,7 @@ fn note(reply: &Reply, items: &mut Vec<Item>) {
     }
 }
 
-fn wait_for_blocked(control: &mut Connection, count: usize) {
+fn wait_for_blocked(control: &mut TestConnection, count: usize) {
     let deadline = Instant::now() + RUN_LIMIT;
     let wanted = format!("blocked_clients:{count}\r\n");
     while !control.say("INFO clients").text().contains(&wanted) {
@@ -313,8 +313,8 @@ fn wait_for_blocked(control: &mut Connection, count: usize) {
     }
 }
 
-fn pair(first: &str, second: &str) -> Reply {
-    Reply::array(vec![Reply::bulk(first), Reply::bulk(second)])
+fn pair(first: &str, second: &str) -> ReplyFrame {
+    ReplyFrame::array(vec![ReplyFrame::bulk(first), ReplyFrame::bulk(second)])
 }
 
 const DRIVERS: [&str; 2] = ["auto", "epoll"];

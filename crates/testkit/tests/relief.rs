@@ -3,16 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{TestConnection, TestServer};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_is_active_leaves_a_laden_worker() {
     for driver in ["epoll", "io_uring"] {
-        let server = Server::bobbin(&["--io-driver", driver, "--io-threads", "2"]);
+        let server = TestServer::bobbin(&["--io-driver", driver, "--io-threads", "2"]);
         fill(&server);
-        let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
-        let mut silent: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        let mut clients: Vec<TestConnection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        let mut silent: Vec<TestConnection> = (0..CLIENTS).map(|_| server.connect()).collect();
         let (mut transaction, mut listener) = (server.connect(), server.connect());
         assert_eq!(transaction.say("WATCH watched").text(), "OK");
         assert_eq!(transaction.say("MULTI").text(), "OK");
@@ -62,7 +62,7 @@ fn who_is_active_leaves_a_laden_worker() {
     }
 }
 
-fn fill(server: &Server) {
+fn fill(server: &TestServer) {
     let mut client = server.connect();
     let mut command = vec!["RPUSH".to_owned(), "list".to_owned()];
     command.extend((0..10_000).map(|number| (number * 7919 % 10_007).to_string()));
@@ -72,7 +72,7 @@ fn fill(server: &Server) {
 }
 
 /// How many each worker has.
-fn connections(server: &Server) -> Vec<usize> {
+fn connections(server: &TestServer) -> Vec<usize> {
     let info = server.connect().say("INFO threads").text();
     let counts = info.split("connections=").skip(1).map(|rest| rest.split(',').next());
     counts.map(|count| count.and_then(|digits| digits.parse().ok()).expect("a number")).collect()

@@ -4,10 +4,10 @@
 
 use std::io::Read;
 
-use bobbin_testkit::{Connection, Received, Server, encode_command};
+use bobbin_testkit::{ReceiveOutcome, TestConnection, TestServer, encode_command};
 
 /// Fills a server, and says what it is then asked.
-type Request<'a> = &'a dyn Fn(&mut Connection) -> Vec<u8>;
+type Request<'a> = &'a dyn Fn(&mut TestConnection) -> Vec<u8>;
 
 /// A command whose answer is many times the memory it takes to give it.
 #[test]
@@ -37,7 +37,7 @@ fn answers_that_repeat_are_not_copied() {
         }),
     ];
     for (name, request) in cases {
-        let server = Server::bobbin(&["--io-threads", "2"]);
+        let server = TestServer::bobbin(&["--io-threads", "2"]);
         let request = request(&mut server.connect());
         ask(&server, &request, true);
         assert_took_little(name, &server, 100 << 20);
@@ -48,7 +48,7 @@ fn answers_that_repeat_are_not_copied() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_script_is_not_answered_more_than_it_may_have() {
-    let server = Server::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
     let mut control = server.connect();
     control.call(&["SET", "k", &"x".repeat(200_000)]).expect("is answered");
     for command in ["MGET", "STRLEN"] {
@@ -90,7 +90,8 @@ fn replies_end_at_the_limit() {
     ];
     for (name, request) in cases {
         let limit = "normal 16mb 0 0";
-        let server = Server::bobbin(&["--io-threads", "2", "--client-output-buffer-limit", limit]);
+        let server =
+            TestServer::bobbin(&["--io-threads", "2", "--client-output-buffer-limit", limit]);
         let mut control = server.connect();
         let value = "x".repeat(1 << 20);
         control.call(&["SET", "k", &value]).expect("is answered");
@@ -110,7 +111,7 @@ fn replies_end_at_the_limit() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn others_have_their_turns() {
-    let stream = |control: &mut Connection| {
+    let stream = |control: &mut TestConnection| {
         for entry in 1..=2000 {
             control.send(&["XADD", "x", &format!("{entry}-1"), "f", "v"]).expect("is sent");
         }
@@ -139,7 +140,7 @@ fn others_have_their_turns() {
     ];
     for (name, request) in cases {
         // One worker, and replies that are nobody's burden.
-        let server = Server::bobbin(&["--io-threads", "1"]);
+        let server = TestServer::bobbin(&["--io-threads", "1"]);
         let mut control = server.connect();
         let request = request(&mut control);
         let mut client = server.connect();
@@ -160,7 +161,7 @@ fn others_have_their_turns() {
         }
         assert!(seen, "{name}");
         let received = client.receive_within(std::time::Duration::from_millis(1));
-        assert!(matches!(received, Ok(Received::Nothing)), "{name} took one turn");
+        assert!(matches!(received, Ok(ReceiveOutcome::Nothing)), "{name} took one turn");
     }
 }
 
@@ -173,7 +174,7 @@ fn repeated(head: &[&str], words: &[&str], times: usize) -> Vec<u8> {
 
 /// Sends a request, and reads what comes until all is answered; `false`: the connection was closed
 /// before.
-fn ask(server: &Server, request: &[u8], reads: bool) -> bool {
+fn ask(server: &TestServer, request: &[u8], reads: bool) -> bool {
     let mut client = server.connect();
     let (request, end) = (request.to_vec(), b"$7\r\nthe end\r\n");
     let mut writer = client.stream().try_clone().expect("a socket");
@@ -213,7 +214,7 @@ fn ask(server: &Server, request: &[u8], reads: bool) -> bool {
     answered
 }
 
-fn assert_took_little(name: &str, server: &Server, bytes_max: u64) {
+fn assert_took_little(name: &str, server: &TestServer, bytes_max: u64) {
     let peak = server.peak_resident_bytes();
     assert!(peak < bytes_max, "{name} took {} MiB", peak >> 20);
 }

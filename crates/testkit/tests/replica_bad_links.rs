@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use bobbin_testkit::load::disturb;
-use bobbin_testkit::random::Random;
-use bobbin_testkit::server::link::{Link, Pace};
-use bobbin_testkit::{Reply, Server, until};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::server::link::{Proxy, ProxyPace};
+use bobbin_testkit::{ReplyFrame, TestServer, until};
 
 const ARGUMENTS: [&str; 6] = [
     "--repl-diskless-sync-delay",
@@ -20,10 +20,10 @@ const ARGUMENTS: [&str; 6] = [
 
 /// A replica that follows through a link.
 struct Follower<'a> {
-    primary: &'a Server,
-    replica: &'a Server,
-    link: Link,
-    random: Random,
+    primary: &'a TestServer,
+    replica: &'a TestServer,
+    link: Proxy,
+    random: TestRandom,
 }
 
 impl Follower<'_> {
@@ -50,49 +50,49 @@ impl Follower<'_> {
     }
 
     /// Has the link break under load, and waits until the replica is back.
-    fn mend(&mut self, break_it: fn(&Link)) {
+    fn mend(&mut self, break_it: fn(&Proxy)) {
         let connections = self.link.connections();
         self.under_load(|it| break_it(&it.link));
         until(|| self.link.connections() > connections);
         self.catch_up();
     }
 
-    fn pass(&mut self, pace: Pace) {
+    fn pass(&mut self, pace: ProxyPace) {
         self.link.set_pace(pace);
         self.under_load(|_| {});
         self.catch_up();
     }
 }
 
-fn offset(server: &Server) -> u64 {
+fn offset(server: &TestServer) -> u64 {
     server.info("master_repl_offset").parse().expect("it is a number")
 }
 
-fn follow_through_a_bad_link(primary: &Server, replica: &Server, seed: u64) {
-    let link = Link::to(primary.address(), seed);
-    let mut follower = Follower { primary, replica, link, random: Random::new(seed) };
+fn follow_through_a_bad_link(primary: &TestServer, replica: &TestServer, seed: u64) {
+    let link = Proxy::to(primary.address(), seed);
+    let mut follower = Follower { primary, replica, link, random: TestRandom::new(seed) };
     follower.under_load(|_| {});
     // The first copy breaks in its midst.
-    follower.link.set_pace(Pace::Throttled { bytes_per_s: 20_000 });
+    follower.link.set_pace(ProxyPace::Throttled { bytes_per_s: 20_000 });
     replica.follow(follower.link.port());
     follower.under_load(|it| {
         until(|| it.replica.info("master_sync_in_progress") == "1");
         it.link.reset();
     });
-    follower.pass(Pace::Pieces { len_max: 700 });
+    follower.pass(ProxyPace::Pieces { len_max: 700 });
     // Silence is noticed soon from here on. A copy may take longer than that.
     for server in [primary, replica] {
-        assert_eq!(server.connect().say("CONFIG SET repl-timeout 2"), Reply::simple("OK"));
+        assert_eq!(server.connect().say("CONFIG SET repl-timeout 2"), ReplyFrame::simple("OK"));
     }
-    follower.mend(Link::cut);
-    follower.pass(Pace::Delayed(Duration::from_millis(10)));
-    follower.mend(Link::reset);
-    follower.pass(Pace::Throttled { bytes_per_s: 300_000 });
-    follower.mend(Link::swallow);
-    follower.pass(Pace::Pieces { len_max: 5 });
-    follower.mend(Link::reset);
-    follower.mend(Link::cut);
-    follower.link.set_pace(Pace::Free);
+    follower.mend(Proxy::cut);
+    follower.pass(ProxyPace::Delayed(Duration::from_millis(10)));
+    follower.mend(Proxy::reset);
+    follower.pass(ProxyPace::Throttled { bytes_per_s: 300_000 });
+    follower.mend(Proxy::swallow);
+    follower.pass(ProxyPace::Pieces { len_max: 5 });
+    follower.mend(Proxy::reset);
+    follower.mend(Proxy::cut);
+    follower.link.set_pace(ProxyPace::Free);
     primary.settle(&[replica]);
     // What has a deadline dies at the primary, which tells the replica.
     until(|| primary.digest() == replica.digest());
@@ -109,8 +109,8 @@ const COPIES: usize = 2;
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replicas_behind_bad_links_have_what_the_primary_has() {
-    let start = || Server::bobbin(&ARGUMENTS);
-    let valkey = || Server::valkey(&ARGUMENTS);
+    let start = || TestServer::bobbin(&ARGUMENTS);
+    let valkey = || TestServer::valkey(&ARGUMENTS);
     let pairs = [(start(), start()), (valkey(), start()), (start(), valkey())];
     std::thread::scope(|scope| {
         for ((primary, replica), seed) in pairs.iter().zip(1..) {

@@ -5,16 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use bobbin_testkit::{Reply, Server, until};
+use bobbin_testkit::{ReplyFrame, TestServer, until};
 
-fn start(arguments: &[&str]) -> Server {
+fn start(arguments: &[&str]) -> TestServer {
     const ARGUMENTS: [&str; 4] =
         ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
-    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+    TestServer::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
 /// Waits until both have the same keys. What was written last may not be in the stream at once.
-fn same(primary: &Server, replica: &Server) {
+fn same(primary: &TestServer, replica: &TestServer) {
     until(|| primary.digest() == replica.digest());
 }
 
@@ -104,7 +104,7 @@ fn snapshot(lines: &[&str]) -> Vec<u8> {
     for line in lines {
         client.say(line);
     }
-    assert_eq!(client.say("SAVE"), Reply::simple("OK"));
+    assert_eq!(client.say("SAVE"), ReplyFrame::simple("OK"));
     std::fs::read(server.folder().join("dump.rdb")).expect("it is written")
 }
 
@@ -112,7 +112,7 @@ const MODES: [&str; 4] = ["disabled", "on-empty-db", "flush-before-load", "swapd
 const FUNCTION: &str = "#!lua name=NAME\nredis.register_function{function_name='NAME', \
     callback=function() return 'here' end, flags={'no-writes'}}";
 
-fn copies_are_taken(primary: &Server, modes: &[&str]) {
+fn copies_are_taken(primary: &TestServer, modes: &[&str]) {
     let mut client = primary.connect();
     client.call(&["FUNCTION", "LOAD", &FUNCTION.replace("NAME", "mine")]).expect("it answers");
     for key in 0..300 {
@@ -134,7 +134,7 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
         client.say("SET later 1");
         primary.settle(&[&replica]);
         same(primary, &replica);
-        assert_eq!(replica.connect().say("FCALL_RO mine 0"), Reply::bulk("here"));
+        assert_eq!(replica.connect().say("FCALL_RO mine 0"), ReplyFrame::bulk("here"));
         assert!(replica.connect().say("FCALL_RO old 0").text().contains("not found"));
         assert_eq!(replica.info("loading") + &replica.info("async_loading"), "00");
         // What came as a copy is in the replica's own log as well.
@@ -147,7 +147,7 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
         until(|| {
             replica.connect().say("INFO persistence").text().contains("aof_pending_rewrite:0")
         });
-        assert_eq!(replica.connect().say("DEBUG LOADAOF"), Reply::simple("OK"));
+        assert_eq!(replica.connect().say("DEBUG LOADAOF"), ReplyFrame::simple("OK"));
         assert_eq!(replica.digest(), expected, "{mode}");
     }
 }
@@ -157,7 +157,7 @@ fn copies_are_taken(primary: &Server, modes: &[&str]) {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn each_line_of_the_log_says_which_role_its_server_has() {
     let (primary, replica) = (start(&[]), start(&[]));
-    let roles = |server: &Server| {
+    let roles = |server: &TestServer| {
         let log = server.log();
         let roles = log.lines().filter_map(|line| line.split(' ').next()?.split_once(':'));
         let mut roles: Vec<_> = roles.map(|(_, role)| role.to_owned()).collect();
@@ -169,7 +169,7 @@ fn each_line_of_the_log_says_which_role_its_server_has() {
     client.say(&format!("REPLICAOF 127.0.0.1 {port}"));
     until(|| replica.info("master_link_status") == "up");
     assert_eq!(roles(&replica), ["M", "S"]);
-    assert_eq!(client.say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    assert_eq!(client.say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
     until(|| roles(&replica) == ["M", "S", "M"]);
     assert_eq!(roles(&primary), ["M"]);
     let configured = start(&["--replicaof", "127.0.0.1", &port]);
@@ -181,7 +181,7 @@ fn each_line_of_the_log_says_which_role_its_server_has() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_follows_as_its_user() {
-    for lead in [Server::bobbin, Server::valkey] {
+    for lead in [TestServer::bobbin, TestServer::valkey] {
         let primary = lead(&["--repl-diskless-sync-delay", "0"]);
         let mut client = primary.connect();
         client.say("SET k v");
@@ -191,7 +191,7 @@ fn a_replica_follows_as_its_user() {
         let own = ["--primaryuser", "copier", "--primaryauth", "secret"];
         let replica = start(&[&["--replicaof", "127.0.0.1", &port][..], &own].concat());
         let mut reader = replica.connect();
-        until(|| reader.say("GET k") == Reply::bulk("v"));
+        until(|| reader.say("GET k") == ReplyFrame::bulk("v"));
     }
 }
 
@@ -218,9 +218,9 @@ fn a_copy_is_taken_in_each_way() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_copy_of_valkey_is_taken_in_each_way() {
     let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
-    copies_are_taken(&Server::valkey(&arguments), &["flush-before-load", "swapdb"]);
+    copies_are_taken(&TestServer::valkey(&arguments), &["flush-before-load", "swapdb"]);
     let by_file = [&arguments[..], &["--repl-diskless-sync", "no"]].concat();
-    copies_are_taken(&Server::valkey(&by_file), &["disabled", "swapdb"]);
+    copies_are_taken(&TestServer::valkey(&by_file), &["disabled", "swapdb"]);
 }
 
 /// A copy breaks off in the middle, and comes again.
@@ -246,7 +246,7 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     assert_eq!(guest.ack(), 100);
     guest.send(b"*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n");
     until(|| replica.info("slave_repl_offset") == "150");
-    assert_eq!(replica.connect().say("GET key"), Reply::bulk("first"));
+    assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("first"));
     drop(guest);
 
     let (mut guest, words) = primary.accept();
@@ -261,7 +261,7 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
     match mode {
         "flush-before-load" => {
             until(|| replica.info("loading") == "1");
-            let loading = Reply::error("LOADING Bobbin is loading the dataset in memory");
+            let loading = ReplyFrame::error("LOADING Bobbin is loading the dataset in memory");
             assert_eq!(client.say("GET key"), loading);
         }
         "swapdb" => {
@@ -275,22 +275,22 @@ fn breaks_off(mode: &str, first: &[u8], second: &[u8]) {
                 let refused = client.say(line).text();
                 assert!(refused.starts_with("LOADING"), "{line}: {refused}");
             }
-            assert_eq!(client.say("GET key"), Reply::bulk("first"));
+            assert_eq!(client.say("GET key"), ReplyFrame::bulk("first"));
         }
-        _ => assert_eq!(client.say("GET key"), Reply::bulk("first")),
+        _ => assert_eq!(client.say("GET key"), ReplyFrame::bulk("first")),
     }
     drop(guest);
     let (mut guest, words) = primary.accept();
     let keeps = mode != "flush-before-load";
     assert_eq!(words[1] == ID, keeps, "{mode} {words:?}");
     let found = client.say("GET key");
-    assert!(if keeps { found == Reply::bulk("first") } else { found.is_null() }, "{mode}");
+    assert!(if keeps { found == ReplyFrame::bulk("first") } else { found.is_null() }, "{mode}");
 
     guest.send(head.as_bytes());
     guest.send(second);
     guest.send(mark.as_bytes());
     assert_eq!(guest.ack(), 200);
-    assert_eq!(client.say("GET key"), Reply::bulk("second"));
+    assert_eq!(client.say("GET key"), ReplyFrame::bulk("second"));
     assert!(client.say("GET a").is_null());
     assert_eq!(replica.info("async_loading") + &replica.info("loading"), "00");
 }
@@ -312,7 +312,7 @@ fn a_primary_that_lies_is_left_and_tried_again() {
         assert_eq!(words, ["PSYNC", ID, "101"]);
         guest.send(lie);
         assert_eq!(guest.line(), "", "it leaves");
-        assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
+        assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("value"));
     }
     // The stream is damaged: from the same byte it would be so again.
     let (mut guest, _) = primary.accept();
@@ -325,7 +325,7 @@ fn a_primary_that_lies_is_left_and_tried_again() {
     assert!(replica.connect().say("GET key").is_null());
     guest.send(&whole);
     assert_eq!(guest.ack(), 100);
-    assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
+    assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("value"));
 }
 
 #[test]
@@ -339,8 +339,8 @@ fn a_primary_without_psync_is_followed() {
     assert_eq!(guest.command(), ["SYNC"]);
     guest.send(&[format!("\n\n${}\r\n", file.len()).as_bytes(), &file].concat());
     guest.send(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n");
-    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
-    assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
+    until(|| replica.connect().say("GET a") == ReplyFrame::bulk("1"));
+    assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("value"));
     assert_eq!(replica.info("master_link_status"), "up");
 }
 
@@ -357,7 +357,7 @@ fn a_replica_of_a_replica_follows_through_a_copy() {
         middle.follow(first.address().port());
         last.follow(middle.address().port());
         first.settle(&[&last]);
-        assert_eq!(last.connect().say("GET key"), Reply::bulk("first"));
+        assert_eq!(last.connect().say("GET key"), ReplyFrame::bulk("first"));
         middle.follow(second.address().port());
         for round in 0..5 {
             second.connect().say(&format!("SET round {round}"));
@@ -379,12 +379,12 @@ fn a_stream_about_a_database_that_is_not_there_is_about_the_first() {
     let (mut guest, _) = primary.accept();
     guest.send(&[format!("+FULLRESYNC {ID} 0\r\n${}\r\n", file.len()).as_bytes(), &file].concat());
     guest.send(SET);
-    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
-    assert_eq!(replica.connect().say("GET key"), Reply::bulk("value"));
+    until(|| replica.connect().say("GET a") == ReplyFrame::bulk("1"));
+    assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("value"));
 }
 
 /// A replica that has the keys of a played primary, whose stream begins.
-fn guest_of(primary: &Played, arguments: &[&str]) -> (Server, Guest) {
+fn guest_of(primary: &Played, arguments: &[&str]) -> (TestServer, Guest) {
     let replica = start(arguments);
     let file = snapshot(&["SET key value"]);
     replica.connect().say("SET before 1");
@@ -408,12 +408,12 @@ fn a_command_that_fails_is_told_or_ends_the_replica() {
     for stays in [&[][..], &is_written] {
         let (replica, mut guest) = guest_of(&primary, stays);
         guest.send(&[&wrong[..], SET].concat());
-        until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+        until(|| replica.connect().say("GET a") == ReplyFrame::bulk("1"));
         assert!(replica.log().contains("is sending an error to its primary: 'WRONGTYPE"));
     }
     let (mut replica, mut guest) = guest_of(&primary, &ends);
     guest.send(SET);
-    until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+    until(|| replica.connect().say("GET a") == ReplyFrame::bulk("1"));
     guest.send(wrong);
     until(|| !replica.is_running());
 }
@@ -432,7 +432,7 @@ fn a_replica_without_a_disk_ends_unless_it_may_go_on() {
         until(|| replica.info("slave_repl_offset") == "14");
         guest.send(SET);
         if ignores == "yes" {
-            until(|| replica.connect().say("GET a") == Reply::bulk("1"));
+            until(|| replica.connect().say("GET a") == ReplyFrame::bulk("1"));
         } else {
             until(|| !replica.is_running());
         }
@@ -482,10 +482,10 @@ fn writes_on_a_replica_are_its_own() {
     primary.connect().say("INCR counter");
     primary.settle(&[&last]);
     assert!(last.connect().say("GET own").is_null());
-    until(|| last.connect().say("GET counter") == Reply::bulk("1"));
-    until(|| client.say("GET counter") == Reply::bulk("2"));
+    until(|| last.connect().say("GET counter") == ReplyFrame::bulk("1"));
+    until(|| client.say("GET counter") == ReplyFrame::bulk("2"));
     until(|| client.say("GET own").is_null());
-    assert_eq!(client.say("EXISTS own"), Reply::integer(0));
+    assert_eq!(client.say("EXISTS own"), ReplyFrame::integer(0));
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn a_replica_connects_from_where_it_is_told_to() {
     // Packets to replicas are gathered or not while they are connected.
     assert_eq!(
         primary.connect().say("CONFIG SET repl-disable-tcp-nodelay yes"),
-        Reply::simple("OK")
+        ReplyFrame::simple("OK")
     );
     primary.connect().say("SET key value");
     primary.settle(&[&replica]);

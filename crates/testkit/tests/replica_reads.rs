@@ -10,8 +10,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Received, Reply, Server, encode_command, until};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{
+    ReceiveOutcome, ReplyFrame, TestConnection, TestServer, encode_command, until,
+};
 
 const WRITERS: usize = 4;
 /// Keys of a writer: they lie in different shards.
@@ -24,7 +26,7 @@ fn key(writer: usize, at: usize) -> String {
     format!("writer:{writer}:{at}")
 }
 
-fn parse(reply: &Reply) -> Known {
+fn parse(reply: &ReplyFrame) -> Known {
     let text = reply.text();
     let mut counts = text.split(' ').map(|count| count.parse().expect("it is a count"));
     std::array::from_fn(|_| counts.next().unwrap_or(0))
@@ -32,7 +34,7 @@ fn parse(reply: &Reply) -> Known {
 
 /// Writes in units of all forms until it is told to stop; returns how often.
 fn write(
-    mut client: Connection,
+    mut client: TestConnection,
     number: usize,
     acknowledged: &[AtomicU64; WRITERS],
     stop: &AtomicBool,
@@ -69,7 +71,7 @@ fn write(
 
 /// Reads at the replica until it is told to stop, and checks what it sees; returns how many units
 /// it saw.
-fn read(mut client: Connection, mut random: Random, stop: &AtomicBool) -> u64 {
+fn read(mut client: TestConnection, mut random: TestRandom, stop: &AtomicBool) -> u64 {
     let (mut least, mut units) = (Known::default(), 0);
     while !stop.load(Ordering::SeqCst) {
         let writer = random.below(WRITERS);
@@ -92,7 +94,7 @@ fn read(mut client: Connection, mut random: Random, stop: &AtomicBool) -> u64 {
     units
 }
 
-fn is_linked(server: &Server) -> bool {
+fn is_linked(server: &TestServer) -> bool {
     server.connect().say("INFO replication").text().contains("master_link_status:up")
 }
 
@@ -101,10 +103,10 @@ fn is_linked(server: &Server) -> bool {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_shows_only_what_its_primary_had() {
     let arguments = ["--io-threads", "2", "--repl-diskless-sync-delay", "0"];
-    let primary = Server::bobbin(&arguments);
-    let port = |server: &Server| server.address().port().to_string();
-    let following = |server: &Server| {
-        Server::bobbin(&[&arguments[..], &["--replicaof", "127.0.0.1", &port(server)]].concat())
+    let primary = TestServer::bobbin(&arguments);
+    let port = |server: &TestServer| server.address().port().to_string();
+    let following = |server: &TestServer| {
+        TestServer::bobbin(&[&arguments[..], &["--replicaof", "127.0.0.1", &port(server)]].concat())
     };
     let first = following(&primary);
     let second = following(&first);
@@ -119,7 +121,7 @@ fn a_replica_shows_only_what_its_primary_had() {
         let readers: Vec<_> = [&first, &second]
             .into_iter()
             .zip(seed..)
-            .map(|(server, seed)| (server.connect(), Random::new(seed)))
+            .map(|(server, seed)| (server.connect(), TestRandom::new(seed)))
             .map(|(client, random)| scope.spawn(move || read(client, random, stop)))
             .collect();
         for round in 0..3 {
@@ -174,7 +176,7 @@ fn ends_unit(count: u64) -> bool {
 }
 
 /// Counts, many units in a pipeline, so that the replica has many of them at once.
-fn count(mut client: Connection) {
+fn count(mut client: TestConnection) {
     for start in (0..COUNTS).step_by((COUNTERS * ROUNDS) as usize) {
         let (mut bytes, mut replies) = (Vec::new(), 0);
         let mut say = |words: &[&str]| {
@@ -231,7 +233,7 @@ const READINGS: [Reading; 5] =
 impl Reading {
     /// Reads all keys, the last one first, and checks them. `seen`: the newest count that any
     /// reader of this server has seen.
-    fn read(self, client: &mut Connection, seen: &AtomicU64) {
+    fn read(self, client: &mut TestConnection, seen: &AtomicU64) {
         let names: Vec<_> = (0..COUNTERS).rev().map(counter).collect();
         let mut newest = seen.load(Ordering::SeqCst);
         if let Self::Gets | Self::Pipeline = self {
@@ -277,7 +279,7 @@ impl Reading {
     }
 }
 
-fn count_of(reply: &Reply) -> u64 {
+fn count_of(reply: &ReplyFrame) -> u64 {
     if reply.is_null() { 0 } else { reply.text().parse().expect("it is a count") }
 }
 
@@ -286,7 +288,7 @@ fn count_of(reply: &Reply) -> u64 {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_effect_is_seen_before_what_came_before_it() {
     let arguments = ["--io-threads", "2", "--repl-diskless-sync-delay", "0"];
-    let servers = [0; 3].map(|_| Server::bobbin(&arguments));
+    let servers = [0; 3].map(|_| TestServer::bobbin(&arguments));
     let [primary, first, second] = &servers;
     first.follow(primary.address().port());
     until(|| is_linked(first));
@@ -313,9 +315,9 @@ fn no_effect_is_seen_before_what_came_before_it() {
             until(|| seen.load(Ordering::SeqCst) > COUNTS / 4 || counting.is_finished());
             server.connect().say("CLIENT KILL TYPE replica");
         }
-        let last = Reply::bulk(COUNTS.to_string());
+        let last = ReplyFrame::bulk(COUNTS.to_string());
         let has_all =
-            |server: &Server| server.connect().say(&format!("GET {}", counter(COUNTS))) == last;
+            |server: &TestServer| server.connect().say(&format!("GET {}", counter(COUNTS))) == last;
         until(|| counting.is_finished() && has_all(first) && has_all(second));
     });
 }
@@ -335,9 +337,9 @@ impl Drop for Stopping<'_> {
 fn nothing_is_lost_while_a_script_keeps_its_keys() {
     let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
     for threshold in ["5000", "1"] {
-        let primary = Server::bobbin(&arguments);
+        let primary = TestServer::bobbin(&arguments);
         let slow = ["--busy-reply-threshold", threshold];
-        let replica = Server::bobbin(&[&arguments[..], &slow].concat());
+        let replica = TestServer::bobbin(&[&arguments[..], &slow].concat());
         replica.follow(primary.address().port());
         primary.settle(&[&replica]);
         let script = "#!lua flags=no-writes\n\
@@ -347,7 +349,7 @@ fn nothing_is_lost_while_a_script_keeps_its_keys() {
         let mut client = primary.connect();
         let mut rounds = 0;
         while reader.receive_within(Duration::from_millis(1)).expect("it is there")
-            == Received::Nothing
+            == ReceiveOutcome::Nothing
         {
             for line in [
                 "INCR a",

@@ -1,8 +1,8 @@
 //! Replicas on which several threads carry out the stream: they come to have what their primary
 //! has, in memory and on disk, and their clients hear of each change.
 
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Server, encode_command, until};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{TestConnection, TestServer, encode_command, until};
 
 /// Commands that the primary gets at once, and so, mostly, the replica.
 const PIPELINE: usize = 400;
@@ -12,7 +12,7 @@ const ARGUMENTS: [&str; 6] =
     ["--io-threads", "2", "--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 
 /// A command that changes keys, of any type. Most are for one key.
-fn command(random: &mut Random) -> Vec<String> {
+fn command(random: &mut TestRandom) -> Vec<String> {
     let [key, other] = [0; 2].map(|_| random.below(KEYS));
     let [member, number] = [0; 2].map(|_| random.below(200));
     let fields: String = (0..40).map(|at| format!(" {} {number}", member + at)).collect();
@@ -53,7 +53,7 @@ fn command(random: &mut Random) -> Vec<String> {
 }
 
 /// Has the primary carry out commands that it gets at once.
-fn pipeline(client: &mut Connection, commands: &[Vec<String>]) {
+fn pipeline(client: &mut TestConnection, commands: &[Vec<String>]) {
     let mut bytes = Vec::new();
     commands.iter().for_each(|words| encode_command(words, &mut bytes));
     client.send_raw(&bytes).expect("it is sent");
@@ -61,21 +61,21 @@ fn pipeline(client: &mut Connection, commands: &[Vec<String>]) {
 }
 
 /// How many commands threads that help the link's have carried out.
-fn helped(replica: &Server) -> u64 {
+fn helped(replica: &TestServer) -> u64 {
     replica.info("replica_helped_commands").parse().expect("it is a number")
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_has_what_its_primary_has() {
-    let [primary, second] = [0; 2].map(|_| Server::bobbin(&ARGUMENTS));
-    let mut first = Server::bobbin(&[&ARGUMENTS[..], &["--appendonly", "yes"]].concat());
+    let [primary, second] = [0; 2].map(|_| TestServer::bobbin(&ARGUMENTS));
+    let mut first = TestServer::bobbin(&[&ARGUMENTS[..], &["--appendonly", "yes"]].concat());
     first.follow(primary.address().port());
     primary.settle(&[&first]);
     second.follow(first.address().port());
     primary.settle(&[&first, &second]);
     let (seed, mut client, mut rounds) = (seed(), primary.connect(), 0);
-    let mut random = Random::new(seed);
+    let mut random = TestRandom::new(seed);
     until(|| {
         let commands: Vec<_> = (0..PIPELINE).map(|_| command(&mut random)).collect();
         pipeline(&mut client, &commands);
@@ -93,14 +93,14 @@ fn a_replica_has_what_its_primary_has() {
     first.signal("TERM");
     assert!(first.wait(std::time::Duration::from_secs(60)).expect("it ends").success());
     let again = ["--appendonly", "yes", "--dir", &folder];
-    let again = Server::bobbin(&[&ARGUMENTS[..], &again].concat());
+    let again = TestServer::bobbin(&[&ARGUMENTS[..], &again].concat());
     assert_eq!(again.digest(), digest, "seed {seed}");
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn clients_of_a_replica_hear_of_each_change() {
-    let [primary, replica] = [0; 2].map(|_| Server::bobbin(&ARGUMENTS));
+    let [primary, replica] = [0; 2].map(|_| TestServer::bobbin(&ARGUMENTS));
     replica.follow(primary.address().port());
     primary.settle(&[&replica]);
     let [mut keeper, mut waiter, mut watcher] = [0; 3].map(|_| replica.connect());
@@ -146,7 +146,7 @@ fn clients_of_a_replica_hear_of_each_change() {
 }
 
 /// The key that a push of client-side caching is about.
-fn revoked(client: &mut Connection) -> String {
+fn revoked(client: &mut TestConnection) -> String {
     let push = client.receive().expect("it is told");
     assert_eq!(push.items()[0].text(), "invalidate");
     push.items()[1].items()[0].text()

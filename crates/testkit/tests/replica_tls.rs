@@ -1,12 +1,12 @@
 //! A replica that follows its primary with TLS.
 
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
-use bobbin_testkit::{Server, until};
+use bobbin_testkit::{TestServer, until};
 
-fn start(arguments: &[&str]) -> Server {
+fn start(arguments: &[&str]) -> TestServer {
     const ARGUMENTS: [&str; 4] =
         ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
-    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+    TestServer::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
 /// What a replica of a primary with TLS needs.
@@ -21,7 +21,7 @@ fn tls_options(certificates: &Certificates) -> Vec<String> {
 }
 
 /// `channels`: whether copies come by connections of their own.
-fn follows_with_tls(begin: fn(&[&str]) -> Server, channels: &str) {
+fn follows_with_tls(begin: fn(&[&str]) -> TestServer, channels: &str) {
     let two = ["--dual-channel-replication-enabled", channels];
     let arguments = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
     let primary = TlsServer::start(begin, "server", &[&arguments[..], &two].concat());
@@ -47,10 +47,10 @@ fn follows_with_tls(begin: fn(&[&str]) -> Server, channels: &str) {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_primary_is_followed_with_tls() {
     for channels in ["no", "yes"] {
-        follows_with_tls(Server::bobbin, channels);
-        follows_with_tls(Server::valkey, channels);
+        follows_with_tls(TestServer::bobbin, channels);
+        follows_with_tls(TestServer::valkey, channels);
     }
-    let primary = TlsServer::start(Server::bobbin, "server", &[]);
+    let primary = TlsServer::start(TestServer::bobbin, "server", &[]);
     // One with another authority is not believed.
     let other = Certificates::create();
     let options = tls_options(&other);

@@ -5,36 +5,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bobbin_testkit::load::disturb;
-use bobbin_testkit::{Connection, Received, Reply, Server, until};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer, until};
 
 /// Copies begin at once, and tests may look inside.
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 
-fn start(arguments: &[&str]) -> Server {
-    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+fn start(arguments: &[&str]) -> TestServer {
+    TestServer::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
-fn follow(replica: &Server, primary: &Server) {
+fn follow(replica: &TestServer, primary: &TestServer) {
     let port = primary.address().port();
     let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    assert_eq!(reply, Reply::simple("OK"));
+    assert_eq!(reply, ReplyFrame::simple("OK"));
 }
 
 /// What has a deadline dies at the primary, which tells the others.
-fn end(primary: &Server, replicas: &[&Server]) {
+fn end(primary: &TestServer, replicas: &[&TestServer]) {
     std::thread::sleep(Duration::from_millis(300));
     primary.connect().say("SET end 1");
     primary.settle(replicas);
 }
 
 /// All have the same keys.
-fn same(servers: &[&Server]) {
+fn same(servers: &[&TestServer]) {
     let digests: Vec<_> = servers.iter().map(|server| server.digest()).collect();
     assert!(digests.iter().all(|digest| *digest == digests[0]), "{digests:#?}");
 }
 
 /// Load on the primary while replicas come, one of them to another replica.
-fn all_have_the_same(primary: &Server, first: &Server, second: &Server) {
+fn all_have_the_same(primary: &TestServer, first: &TestServer, second: &TestServer) {
     disturb(&mut primary.connect(), 1, 500);
     std::thread::scope(|scope| {
         for seed in 2..4 {
@@ -60,8 +60,8 @@ fn replicas_and_theirs_have_what_the_primary_has() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn real_servers_lead_and_follow() {
     let logged = ["--appendonly", "yes"];
-    all_have_the_same(&Server::valkey(&ARGUMENTS), &start(&logged), &start(&[]));
-    all_have_the_same(&start(&logged), &Server::valkey(&ARGUMENTS), &start(&[]));
+    all_have_the_same(&TestServer::valkey(&ARGUMENTS), &start(&logged), &start(&[]));
+    all_have_the_same(&start(&logged), &TestServer::valkey(&ARGUMENTS), &start(&[]));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_link_that_broke_goes_on_where_it_was() {
     follow(&replica, &primary);
     primary.settle(&[&replica]);
     for round in 1..4 {
-        assert_eq!(primary.connect().say("CLIENT KILL TYPE replica"), Reply::integer(1));
+        assert_eq!(primary.connect().say("CLIENT KILL TYPE replica"), ReplyFrame::integer(1));
         disturb(&mut primary.connect(), round, 200);
         primary.settle(&[&replica]);
         assert_eq!(primary.info("sync_partial_ok"), round.to_string());
@@ -138,7 +138,7 @@ fn an_idle_primary_makes_its_backlog_smaller() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_that_looks_for_another_primary_says_since_when_it_has_none() {
-    for start in [Server::valkey as fn(&[&str]) -> Server, Server::bobbin] {
+    for start in [TestServer::valkey as fn(&[&str]) -> TestServer, TestServer::bobbin] {
         let (mut primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
         follow(&replica, &primary);
         primary.settle(&[&replica]);
@@ -148,10 +148,10 @@ fn a_replica_that_looks_for_another_primary_says_since_when_it_has_none() {
         let before = since();
         assert!((0..100).contains(&before), "{before}");
         // Nobody listens there.
-        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), ReplyFrame::simple("OK"));
         assert!((before..100).contains(&since()));
-        assert_eq!(replica.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
-        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), Reply::simple("OK"));
+        assert_eq!(replica.connect().say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
+        assert_eq!(replica.connect().say("REPLICAOF 127.0.0.1 1"), ReplyFrame::simple("OK"));
         assert_eq!(since(), -1);
     }
 }
@@ -164,14 +164,14 @@ fn a_history_can_be_given_up() {
     primary.settle(&[&replica]);
     let mut client = primary.connect();
     let before = primary.info("master_replid");
-    assert_eq!(client.say("DEBUG CHANGE-REPL-ID"), Reply::simple("OK"));
+    assert_eq!(client.say("DEBUG CHANGE-REPL-ID"), ReplyFrame::simple("OK"));
     assert_ne!(primary.info("master_replid"), before);
     assert!(primary.info("master_replid2").bytes().all(|digit| digit == b'0'));
     // The link that is there stays.
     client.say("SET key value");
-    assert_eq!(client.say("WAIT 1 0"), Reply::integer(1));
+    assert_eq!(client.say("WAIT 1 0"), ReplyFrame::integer(1));
     assert_eq!(primary.info("sync_full"), "1");
-    assert_eq!(client.say("CLIENT KILL TYPE replica"), Reply::integer(1));
+    assert_eq!(client.say("CLIENT KILL TYPE replica"), ReplyFrame::integer(1));
     primary.settle(&[&replica]);
     assert_eq!(
         (primary.info("sync_full"), primary.info("sync_partial_ok")),
@@ -190,14 +190,14 @@ fn a_command_can_be_for_replicas_alone() {
     primary.settle(&[&replica]);
     let mut client = primary.connect();
     client.say("SET before x");
-    assert_eq!(client.say("DEBUG REPLICATE SET there y"), Reply::simple("OK"));
+    assert_eq!(client.say("DEBUG REPLICATE SET there y"), ReplyFrame::simple("OK"));
     client.say("SET behind z");
     primary.settle(&[&replica]);
     let mut reader = replica.connect();
     let all = reader.say("MGET before there behind");
-    assert_eq!(all.items().iter().map(Reply::text).collect::<Vec<_>>(), ["x", "y", "z"]);
-    assert_eq!(client.say("DEBUG LOADAOF"), Reply::simple("OK"));
-    assert_eq!(client.say("EXISTS before there behind"), Reply::integer(2));
+    assert_eq!(all.items().iter().map(ReplyFrame::text).collect::<Vec<_>>(), ["x", "y", "z"]);
+    assert_eq!(client.say("DEBUG LOADAOF"), ReplyFrame::simple("OK"));
+    assert_eq!(client.say("EXISTS before there behind"), ReplyFrame::integer(2));
 }
 
 /// The replica lists its connection to the primary among its clients, and ends it as one of them.
@@ -205,7 +205,7 @@ fn a_command_can_be_for_replicas_alone() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_lists_its_primary() {
     let primary = start(&[]);
-    for replica in [start(&[]), Server::valkey(&ARGUMENTS)] {
+    for replica in [start(&[]), TestServer::valkey(&ARGUMENTS)] {
         follow(&replica, &primary);
         primary.settle(&[&replica]);
         let mut client = replica.connect();
@@ -219,12 +219,12 @@ fn a_replica_lists_its_primary() {
         assert!(client.say("CLIENT LIST").text().contains(" flags=M "));
         let id = lines.strip_prefix("id=").and_then(|rest| rest.split(' ').next());
         let id = id.unwrap_or_else(|| panic!("{lines}"));
-        assert_eq!(client.say(&format!("CLIENT KILL ID {id}")), Reply::integer(1));
-        assert_eq!(client.say("CLIENT KILL ID 1234567"), Reply::integer(0));
+        assert_eq!(client.say(&format!("CLIENT KILL ID {id}")), ReplyFrame::integer(1));
+        assert_eq!(client.say("CLIENT KILL ID 1234567"), ReplyFrame::integer(0));
         primary.connect().say("SET after 1");
         primary.settle(&[&replica]);
         assert_eq!(client.say("CLIENT LIST TYPE primary").text().lines().count(), 1);
-        assert_eq!(client.say("CLIENT KILL TYPE primary"), Reply::integer(1));
+        assert_eq!(client.say("CLIENT KILL TYPE primary"), ReplyFrame::integer(1));
     }
 }
 
@@ -237,9 +237,9 @@ fn the_old_primary_follows_the_new_one_without_a_copy() {
     follow(&new, &old);
     follow(&third, &old);
     disturb(&mut old.connect(), 1, 500);
-    assert_eq!(old.connect().say("DEBUG SET-ACTIVE-EXPIRE 0"), Reply::simple("OK"));
+    assert_eq!(old.connect().say("DEBUG SET-ACTIVE-EXPIRE 0"), ReplyFrame::simple("OK"));
     old.settle(&[&new, &third]);
-    assert_eq!(new.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    assert_eq!(new.connect().say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
     assert_eq!(new.info("role"), "master");
     // What they go on from is kept, though no replica reads it for a while.
     std::thread::sleep(Duration::from_millis(300));
@@ -277,27 +277,27 @@ fn replicas_stay_while_their_primary_looks_for_one() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_pause_holds_up_the_stream() {
-    for start in [Server::bobbin, Server::valkey] {
+    for start in [TestServer::bobbin, TestServer::valkey] {
         let (primary, replica) = (start(&ARGUMENTS), start(&ARGUMENTS));
         primary.connect().say("SET key before");
         follow(&replica, &primary);
         until(|| replica.info("master_link_status") == "up");
         primary.settle(&[&replica]);
         let mut reader = replica.connect();
-        assert_eq!(reader.say("CLIENT PAUSE 100000 WRITE"), Reply::simple("OK"));
+        assert_eq!(reader.say("CLIENT PAUSE 100000 WRITE"), ReplyFrame::simple("OK"));
         primary.connect().say("SET key after");
         until(|| replica.info("slave_read_repl_offset") == primary.info("master_repl_offset"));
-        assert_eq!(reader.say("GET key"), Reply::bulk("before"));
+        assert_eq!(reader.say("GET key"), ReplyFrame::bulk("before"));
         assert_ne!(replica.info("slave_repl_offset"), replica.info("slave_read_repl_offset"));
         reader.say("CLIENT UNPAUSE");
         primary.settle(&[&replica]);
-        assert_eq!(reader.say("GET key"), Reply::bulk("after"));
+        assert_eq!(reader.say("GET key"), ReplyFrame::bulk("after"));
         // A pause does not keep it from becoming a primary.
         reader.say("CLIENT PAUSE 100000 WRITE");
         primary.connect().say("SET key late");
         until(|| replica.info("slave_read_repl_offset") == primary.info("master_repl_offset"));
-        assert_eq!(reader.say("REPLICAOF NO ONE"), Reply::simple("OK"));
-        assert_eq!(reader.say("GET key"), Reply::bulk("after"));
+        assert_eq!(reader.say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
+        assert_eq!(reader.say("GET key"), ReplyFrame::bulk("after"));
     }
 }
 
@@ -311,8 +311,8 @@ fn a_replica_reads_and_does_not_write() {
     follow(&replica, &primary);
     primary.settle(&[&replica]);
     let mut client = replica.connect();
-    assert_eq!(client.say("GET key"), Reply::bulk("value"));
-    let refused = Reply::error("READONLY You can't write against a read only replica.");
+    assert_eq!(client.say("GET key"), ReplyFrame::bulk("value"));
+    let refused = ReplyFrame::error("READONLY You can't write against a read only replica.");
     for line in ["SET key other", "DEL short", "EXPIRE key 10", "FLUSHALL", "XADD s * a b"] {
         assert_eq!(client.say(line), refused, "{line}");
     }
@@ -323,7 +323,7 @@ fn a_replica_reads_and_does_not_write() {
     let script = |head: &str| ["EVAL".to_owned(), format!("#!lua{head}\nreturn 1"), "0".into()];
     assert_eq!(client.call(&script("")).expect("it answers"), refused);
     let reply = client.call(&script(" flags=no-writes")).expect("it answers");
-    assert_eq!(reply, Reply::integer(1));
+    assert_eq!(reply, ReplyFrame::integer(1));
     // What it carried out counts as its own.
     client.say("CONFIG RESETSTAT");
     primary.connect().say("SPOP nothing");
@@ -339,14 +339,14 @@ fn a_replica_reads_and_does_not_write() {
     primary.settle(&[&replica]);
     std::thread::sleep(Duration::from_millis(60));
     assert!(client.say("GET passing").is_null());
-    assert_eq!(client.say("CONFIG SET replica-read-only no"), Reply::simple("OK"));
-    assert_eq!(client.say("SET own value"), Reply::simple("OK"));
+    assert_eq!(client.say("CONFIG SET replica-read-only no"), ReplyFrame::simple("OK"));
+    assert_eq!(client.say("SET own value"), ReplyFrame::simple("OK"));
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_evicts_by_itself_only_if_it_is_told_to() {
-    let starts: [fn(&[&str]) -> Server; 2] = [Server::valkey, Server::bobbin];
+    let starts: [fn(&[&str]) -> TestServer; 2] = [TestServer::valkey, TestServer::bobbin];
     for start_replica in starts {
         let primary = start(&[]);
         let replica = start_replica(&["--maxmemory-policy", "allkeys-random"]);
@@ -356,17 +356,17 @@ fn a_replica_evicts_by_itself_only_if_it_is_told_to() {
         (0..2000).for_each(|at| assert!(!client.say(&format!("SET k:{at} {value}")).is_error()));
         primary.settle(&[&replica]);
         let mut at_replica = replica.connect();
-        assert_eq!(at_replica.say("CONFIG SET maxmemory 1mb"), Reply::simple("OK"));
+        assert_eq!(at_replica.say("CONFIG SET maxmemory 1mb"), ReplyFrame::simple("OK"));
         assert!(!client.say("SET one more").is_error());
         primary.settle(&[&replica]);
-        assert_eq!(at_replica.say("DBSIZE"), Reply::integer(2001));
+        assert_eq!(at_replica.say("DBSIZE"), ReplyFrame::integer(2001));
         let reply = at_replica.say("CONFIG SET replica-ignore-maxmemory no");
-        assert_eq!(reply, Reply::simple("OK"));
+        assert_eq!(reply, ReplyFrame::simple("OK"));
         // Valkey evicts when a command comes.
         assert!(!client.say("SET two more").is_error());
-        until(|| at_replica.say("DBSIZE") != Reply::integer(2002));
-        assert_eq!(client.say("DBSIZE"), Reply::integer(2002));
-        assert_eq!(client.say("SET three more"), Reply::simple("OK"));
+        until(|| at_replica.say("DBSIZE") != ReplyFrame::integer(2002));
+        assert_eq!(client.say("DBSIZE"), ReplyFrame::integer(2002));
+        assert_eq!(client.say("SET three more"), ReplyFrame::simple("OK"));
     }
 }
 
@@ -376,25 +376,25 @@ fn wait_counts_replicas_that_have_the_write() {
     let primary = start(&[]);
     let replicas = [start(&[]), start(&[])];
     let mut client = primary.connect();
-    assert_eq!(client.say("WAIT 0 0"), Reply::integer(0));
+    assert_eq!(client.say("WAIT 0 0"), ReplyFrame::integer(0));
     client.say("SET a 1");
-    assert_eq!(client.say("WAIT 1 20"), Reply::integer(0));
+    assert_eq!(client.say("WAIT 1 20"), ReplyFrame::integer(0));
     replicas.iter().for_each(|replica| follow(replica, &primary));
     primary.settle(&[&replicas[0], &replicas[1]]);
     // The copy has what was written before there was a stream.
-    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
+    assert_eq!(client.say("WAIT 2 10000"), ReplyFrame::integer(2));
     for round in 0..20 {
         client.say(&format!("SET a {round}"));
-        assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
+        assert_eq!(client.say("WAIT 2 10000"), ReplyFrame::integer(2));
         for replica in &replicas {
-            assert_eq!(replica.connect().say("GET a"), Reply::bulk(round.to_string()));
+            assert_eq!(replica.connect().say("GET a"), ReplyFrame::bulk(round.to_string()));
         }
     }
     replicas[0].stop();
     client.say("SET a last");
-    assert_eq!(client.say("WAIT 2 50"), Reply::integer(1));
+    assert_eq!(client.say("WAIT 2 50"), ReplyFrame::integer(1));
     replicas[0].signal("CONT");
-    assert_eq!(client.say("WAIT 2 10000"), Reply::integer(2));
+    assert_eq!(client.say("WAIT 2 10000"), ReplyFrame::integer(2));
 }
 
 #[test]
@@ -406,8 +406,9 @@ fn waitaof_counts_disks() {
     follow(&without, &primary);
     primary.settle(&[&replica, &without]);
     let mut client = primary.connect();
-    let found =
-        |local, replicas| Reply::array(vec![Reply::integer(local), Reply::integer(replicas)]);
+    let found = |local, replicas| {
+        ReplyFrame::array(vec![ReplyFrame::integer(local), ReplyFrame::integer(replicas)])
+    };
     for round in 0..5 {
         client.say(&format!("SET a {round}"));
         assert_eq!(client.say("WAITAOF 1 1 10000"), found(1, 1));
@@ -415,7 +416,7 @@ fn waitaof_counts_disks() {
     }
     let refused = "ERR WAITAOF cannot be used with replica instances. Please also note that writes to \
                    replicas are just local and are not propagated.";
-    assert_eq!(replica.connect().say("WAITAOF 0 0 0"), Reply::error(refused));
+    assert_eq!(replica.connect().say("WAITAOF 0 0 0"), ReplyFrame::error(refused));
 }
 
 /// What a replica has by a copy, or had when its link broke, is on its disk although nothing
@@ -428,9 +429,9 @@ fn waitaof_counts_disks_that_have_it_already() {
     let mut client = primary.connect();
     client.say("SET key value");
     follow(&replica, &primary);
-    let both = Reply::array(vec![Reply::integer(1), Reply::integer(1)]);
+    let both = ReplyFrame::array(vec![ReplyFrame::integer(1), ReplyFrame::integer(1)]);
     assert_eq!(client.say("WAITAOF 1 1 20000"), both);
-    assert_eq!(client.say("CLIENT KILL TYPE replica"), Reply::integer(1));
+    assert_eq!(client.say("CLIENT KILL TYPE replica"), ReplyFrame::integer(1));
     until(|| primary.info("sync_partial_ok") == "1");
     assert_eq!(client.say("WAITAOF 1 1 20000"), both);
     assert_eq!(primary.info("sync_full"), "1");
@@ -446,7 +447,7 @@ fn a_client_is_told_an_offset_that_has_its_write() {
         follow(&replica, &primary);
         until(|| replica.info("master_link_status") == "up");
         let (mut client, mut reader) = (primary.connect(), replica.connect());
-        let offset = |info: &Reply, field: &str| {
+        let offset = |info: &ReplyFrame, field: &str| {
             let text = info.text();
             let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
             line.expect("it is there").parse::<u64>().expect("a number")
@@ -456,7 +457,7 @@ fn a_client_is_told_an_offset_that_has_its_write() {
             client.say(&format!("SET key {n}"));
             let wanted = offset(&client.say("INFO replication"), "master_repl_offset");
             until(|| offset(&reader.say("INFO replication"), "slave_repl_offset") >= wanted);
-            missed += usize::from(reader.say("GET key") != Reply::bulk(n.to_string()));
+            missed += usize::from(reader.say("GET key") != ReplyFrame::bulk(n.to_string()));
         }
         assert!(missed < 20, "{missed} of 200 {log:?}");
     }
@@ -467,7 +468,7 @@ fn a_client_is_told_an_offset_that_has_its_write() {
 fn writes_need_as_many_replicas_as_are_asked_for() {
     let primary = start(&["--min-replicas-to-write", "1"]);
     let mut client = primary.connect();
-    let refused = Reply::error("NOREPLICAS Not enough good replicas to write.");
+    let refused = ReplyFrame::error("NOREPLICAS Not enough good replicas to write.");
     until(|| client.say("SET a 1") == refused);
     assert!(client.say("GET a").is_null());
     let script = client.call(&["EVAL", "return redis.call('SET', KEYS[1], 1)", "1", "a"]);
@@ -476,12 +477,12 @@ fn writes_need_as_many_replicas_as_are_asked_for() {
     assert_eq!(script.expect("it answers"), refused);
     let replica = start(&[]);
     follow(&replica, &primary);
-    until(|| client.say("SET a 1") == Reply::simple("OK"));
+    until(|| client.say("SET a 1") == ReplyFrame::simple("OK"));
     assert_eq!(primary.info("min_slaves_good_slaves"), "1");
     drop(replica);
     until(|| client.say("SET a 1") == refused);
-    assert_eq!(client.say("CONFIG SET min-replicas-to-write 0"), Reply::simple("OK"));
-    until(|| client.say("SET a 1") == Reply::simple("OK"));
+    assert_eq!(client.say("CONFIG SET min-replicas-to-write 0"), ReplyFrame::simple("OK"));
+    until(|| client.say("SET a 1") == ReplyFrame::simple("OK"));
 }
 
 #[test]
@@ -491,8 +492,10 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     let port = primary.address().port().to_string();
     let replica = start(&["--replicaof", "127.0.0.1", &port]);
     primary.settle(&[&replica]);
-    let named =
-        Reply::array(vec![Reply::bulk("replicaof"), Reply::bulk(format!("127.0.0.1 {port}"))]);
+    let named = ReplyFrame::array(vec![
+        ReplyFrame::bulk("replicaof"),
+        ReplyFrame::bulk(format!("127.0.0.1 {port}")),
+    ]);
     assert_eq!(replica.connect().say("CONFIG GET replicaof"), named);
     let mut listener = replica.connect();
     listener.say("SUBSCRIBE news");
@@ -506,8 +509,8 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
     client.say("XADD stream 1-1 field value");
     for expected in ["1", "2"] {
         let message = listener.receive().expect("it hears");
-        let items = ["message", "news", expected].map(Reply::bulk);
-        assert_eq!(message, Reply::array(items.to_vec()));
+        let items = ["message", "news", expected].map(ReplyFrame::bulk);
+        assert_eq!(message, ReplyFrame::array(items.to_vec()));
     }
     assert!(!blocked.receive().expect("it is served").is_null());
     // Messages are nothing for the disk.
@@ -523,7 +526,8 @@ fn those_who_listen_at_a_replica_hear_what_is_published() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn clients_that_keep_copies_of_a_replicas_keys_hear_of_changes() {
-    let pairs = [(Server::valkey(&ARGUMENTS), Server::valkey(&[])), (start(&[]), start(&[]))];
+    let pairs =
+        [(TestServer::valkey(&ARGUMENTS), TestServer::valkey(&[])), (start(&[]), start(&[]))];
     for (primary, replica) in &pairs {
         follow(replica, primary);
         primary.settle(&[replica]);
@@ -533,17 +537,17 @@ fn clients_that_keep_copies_of_a_replicas_keys_hear_of_changes() {
         assert_eq!(role.map(|at| hello.items()[at + 1].text()).as_deref(), Some("replica"));
         client.say("SET copied 1");
         primary.settle(&[replica]);
-        assert_eq!(reader.say("CLIENT TRACKING ON"), Reply::simple("OK"));
-        assert_eq!(reader.say("GET copied"), Reply::bulk("1"));
+        assert_eq!(reader.say("CLIENT TRACKING ON"), ReplyFrame::simple("OK"));
+        assert_eq!(reader.say("GET copied"), ReplyFrame::bulk("1"));
         client.say("SET copied 2");
         let mut invalid = || reader.receive().expect("it hears").items()[1].clone();
-        assert_eq!(invalid(), Reply::array(vec![Reply::bulk("copied")]));
+        assert_eq!(invalid(), ReplyFrame::array(vec![ReplyFrame::bulk("copied")]));
         reader.say("CLIENT TRACKING OFF");
         reader.say("CLIENT TRACKING ON BCAST PREFIX x");
         client.say("MSET xa 1 xb 2 y 3");
         let mut invalid = reader.receive().expect("it hears").items()[1].clone();
         invalid.sort_unordered();
-        assert_eq!(invalid, Reply::array(["xa", "xb"].map(Reply::bulk).to_vec()));
+        assert_eq!(invalid, ReplyFrame::array(["xa", "xb"].map(ReplyFrame::bulk).to_vec()));
     }
 }
 
@@ -593,9 +597,9 @@ const ROUNDS: usize = 5;
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn clients_that_understand_it_are_sent_to_the_primary() {
     let primary = start(&[]);
-    let to_primary = Reply::error(&format!("REDIRECT 127.0.0.1:{}", primary.address().port()));
-    let (ok, queued) = (Reply::simple("OK"), Reply::simple("QUEUED"));
-    for replica in [start(&[]), Server::valkey(&ARGUMENTS)] {
+    let to_primary = ReplyFrame::error(&format!("REDIRECT 127.0.0.1:{}", primary.address().port()));
+    let (ok, queued) = (ReplyFrame::simple("OK"), ReplyFrame::simple("QUEUED"));
+    for replica in [start(&[]), TestServer::valkey(&ARGUMENTS)] {
         let mut early = replica.connect();
         for line in ["CLIENT CAPA REDIRECT", "MULTI", "SET a 1"] {
             early.say(line);
@@ -620,7 +624,7 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
         assert_eq!(early.say("EXEC"), to_primary);
         for client in &mut redirected {
             assert_eq!(client.receive().expect("it is told"), to_primary);
-            assert_eq!(client.say("PING"), Reply::simple("PONG"));
+            assert_eq!(client.say("PING"), ReplyFrame::simple("PONG"));
         }
         assert!(plain.receive().expect("it is told").text().starts_with("UNBLOCKED "));
         assert_eq!(replica.info("blocked_clients"), "1");
@@ -629,20 +633,21 @@ fn clients_that_understand_it_are_sent_to_the_primary() {
         assert_eq!(served.items().len(), 1, "{served:?}");
         primary.connect().say("DEL stream");
         let mut client = replica.connect();
-        let aborted = Reply::error("EXECABORT Transaction discarded because of previous errors.");
+        let aborted =
+            ReplyFrame::error("EXECABORT Transaction discarded because of previous errors.");
         for (line, expected) in [
-            ("GET a", Reply::parse(b"$-1\r\n").unwrap().unwrap().0),
+            ("GET a", ReplyFrame::parse(b"$-1\r\n").unwrap().unwrap().0),
             ("CLIENT CAPA REDIRECT", ok.clone()),
             ("GET a", to_primary.clone()),
             ("SET a 1", to_primary.clone()),
             ("MULTI", ok.clone()),
             ("GET a", to_primary.clone()),
             ("EXEC", aborted),
-            ("PING", Reply::simple("PONG")),
+            ("PING", ReplyFrame::simple("PONG")),
             ("READONLY", ok.clone()),
             ("MULTI", ok.clone()),
             ("EXISTS a", queued.clone()),
-            ("EXEC", Reply::array(vec![Reply::integer(0)])),
+            ("EXEC", ReplyFrame::array(vec![ReplyFrame::integer(0)])),
             ("SET a 1", to_primary.clone()),
             ("READWRITE", ok.clone()),
             ("EXISTS a", to_primary.clone()),
@@ -677,9 +682,9 @@ fn the_stream_tells_of_every_key_that_has_died() {
             list.contains(&format!("cmd={}", interest.split(' ').next().unwrap().to_lowercase()))
         });
         std::thread::sleep(Duration::from_millis(5));
-        assert_eq!(client.say("SWAPDB 1 9"), Reply::simple("OK"));
+        assert_eq!(client.say("SWAPDB 1 9"), ReplyFrame::simple("OK"));
         client.say("SELECT 9");
-        assert_eq!(client.say("EXISTS k"), Reply::integer(0));
+        assert_eq!(client.say("EXISTS k"), ReplyFrame::integer(0));
         client.say("SET last 1");
         let mut bytes = Vec::new();
         receive(&mut replica, &mut bytes, |bytes| bytes.windows(4).any(|part| part == b"last"));
@@ -696,7 +701,7 @@ fn the_stream_holds_each_unit_as_it_was() {
     client.say("SET before 1");
     let mut replica = primary.connect();
     for line in ["REPLCONF listening-port 1234", "REPLCONF capa eof capa psync2"] {
-        assert_eq!(replica.say(line), Reply::simple("OK"));
+        assert_eq!(replica.say(line), ReplyFrame::simple("OK"));
     }
     replica.send(&["PSYNC", "?", "-1"]).expect("it is sent");
     let mut bytes = Vec::new();
@@ -714,7 +719,7 @@ fn the_stream_holds_each_unit_as_it_was() {
         client.say(line);
     }
     // Nothing comes before the replica has said that it has the copy.
-    let Ok(Received::Nothing) = replica.receive_within(Duration::from_millis(200)) else {
+    let Ok(ReceiveOutcome::Nothing) = replica.receive_within(Duration::from_millis(200)) else {
         panic!("the stream came too early")
     };
     let (offset, mut stream) = (words[2].parse::<u64>().expect("a number"), Vec::new());
@@ -750,7 +755,7 @@ fn the_stream_holds_each_unit_as_it_was() {
 fn a_replica_that_sends_a_command_with_a_reply_is_disconnected() {
     use std::io::Read;
     let primary = start(&["--repl-ping-replica-period", "1000"]);
-    let ends = |replica: &mut Connection, line: &str| {
+    let ends = |replica: &mut TestConnection, line: &str| {
         replica.send_raw(format!("{line}\r\n").as_bytes()).expect("it is sent");
         let mut bytes = Vec::new();
         replica.stream().set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
@@ -794,7 +799,7 @@ fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
     let mut client = primary.connect();
     let value = "x".repeat(1 << 20);
     for _ in 0..40 {
-        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+        assert_eq!(client.say(&format!("SET k {value}")), ReplyFrame::simple("OK"));
     }
     until(|| number("repl_backlog_histlen") > 20 << 20);
     assert!(number("mem_clients_slaves") > 16 << 20);
@@ -802,13 +807,13 @@ fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
     drop(replica);
     until(|| number("repl_backlog_histlen") < 6 << 20);
     assert_eq!(number("mem_clients_slaves"), 0);
-    assert_eq!(client.say("CONFIG SET repl-backlog-size 1mb"), Reply::simple("OK"));
+    assert_eq!(client.say("CONFIG SET repl-backlog-size 1mb"), ReplyFrame::simple("OK"));
     assert!(number("repl_backlog_histlen") < 3 << 20);
     assert_eq!(number("mem_clients_slaves"), 0);
     // A replica that reads at last needs no more of it either.
     replica = listen_to_stream(&primary);
     for _ in 0..40 {
-        assert_eq!(client.say(&format!("SET k {value}")), Reply::simple("OK"));
+        assert_eq!(client.say(&format!("SET k {value}")), ReplyFrame::simple("OK"));
     }
     until(|| number("repl_backlog_histlen") > 20 << 20);
     receive(&mut replica, &mut Vec::new(), |bytes| bytes.len() > 40 << 20);
@@ -816,15 +821,15 @@ fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
 }
 
 /// A replica that asks by SYNC, has its copy, and gets the stream.
-fn listen_to_stream(primary: &Server) -> Connection {
-    let mut replica = Connection::open(primary.address()).expect("it listens");
+fn listen_to_stream(primary: &TestServer) -> TestConnection {
+    let mut replica = TestConnection::open(primary.address()).expect("it listens");
     replica.send_raw(b"SYNC\r\n").expect("it is sent");
     until(|| primary.connect().say("INFO replication").text().contains("state=online"));
     replica
 }
 
 /// Receives raw bytes until there is enough.
-fn receive(client: &mut Connection, bytes: &mut Vec<u8>, enough: impl Fn(&[u8]) -> bool) {
+fn receive(client: &mut TestConnection, bytes: &mut Vec<u8>, enough: impl Fn(&[u8]) -> bool) {
     use std::io::Read;
     let stream = client.stream();
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has a time limit");

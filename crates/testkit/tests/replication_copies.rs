@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::load::disturb_for_good;
-use bobbin_testkit::{Connection, Reply, Server, until};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, until};
 
 const ARGUMENTS: [&str; 6] =
     ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes", "--save", ""];
 
-fn start(arguments: &[&str]) -> Server {
-    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+fn start(arguments: &[&str]) -> TestServer {
+    TestServer::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
 /// A client that asks for a copy.
 struct Replica {
-    connection: Connection,
+    connection: TestConnection,
     /// What has come and was not read yet.
     bytes: Vec<u8>,
 }
 
 impl Replica {
     /// Says some lines, each answered by OK, and asks.
-    fn ask(server: &Server, lines: &[&str], request: &[u8]) -> Self {
+    fn ask(server: &TestServer, lines: &[&str], request: &[u8]) -> Self {
         let mut connection = server.connect();
         for line in lines {
-            assert_eq!(connection.say(line), Reply::simple("OK"), "{line}");
+            assert_eq!(connection.say(line), ReplyFrame::simple("OK"), "{line}");
         }
         let stream = connection.stream();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket has a limit");
@@ -35,7 +35,7 @@ impl Replica {
         Self { connection, bytes: Vec::new() }
     }
 
-    fn psync(server: &Server, lines: &[&str]) -> Self {
+    fn psync(server: &TestServer, lines: &[&str]) -> Self {
         let mut replica = Self::ask(server, lines, b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n");
         assert!(replica.line().starts_with("+FULLRESYNC "));
         replica
@@ -122,7 +122,7 @@ impl Replica {
     }
 }
 
-fn info(server: &Server, field: &str) -> String {
+fn info(server: &TestServer, field: &str) -> String {
     let reply = server.connect().say("INFO everything");
     let text = String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -130,11 +130,11 @@ fn info(server: &Server, field: &str) -> String {
 }
 
 /// Fills the server with bytes that do not become fewer by compression.
-fn fill(server: &Server, mib: usize) {
+fn fill(server: &TestServer, mib: usize) {
     let mut client = server.connect();
     client.say("CONFIG SET rdbcompression no");
     let keys = mib * 16;
-    assert_eq!(client.say(&format!("DEBUG POPULATE {keys} big 65536")), Reply::simple("OK"));
+    assert_eq!(client.say(&format!("DEBUG POPULATE {keys} big 65536")), ReplyFrame::simple("OK"));
 }
 
 const SELECT: &str = "*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n";
@@ -262,7 +262,7 @@ fn one_that_leaves_too_much_waiting_is_dropped() {
         };
         let value = value.replace('-', " ");
         let reply = client.call(&[order, option, name, value.as_str()]).expect("it answers");
-        assert_eq!(reply, Reply::simple("OK"));
+        assert_eq!(reply, ReplyFrame::simple("OK"));
         // One loads, one gets its copy, and one reads nothing of the stream.
         let mut loading = Replica::psync(&server, &["REPLCONF capa eof"]);
         loading.marked_copy();
@@ -291,7 +291,7 @@ fn a_copy_does_not_count_to_the_output_limit() {
     let server = start(&["--repl-backlog-size", "16kb"]);
     let mut client = server.connect();
     let limit = ["CONFIG", "SET", "client-output-buffer-limit", "replica 100000 0 0"];
-    assert_eq!(client.call(&limit).expect("it answers"), Reply::simple("OK"));
+    assert_eq!(client.call(&limit).expect("it answers"), ReplyFrame::simple("OK"));
     fill(&server, 32);
     let mut replica = Replica::psync(&server, &["REPLCONF capa eof"]);
     // It reads nothing yet, and the sockets are full.
@@ -375,7 +375,7 @@ fn ten_that_come_together_share_one_copy() {
     std::fs::write(folder.path().join("dump.rdb"), copy).expect("it can be written");
     let other = start(&["--dir", folder.text()]);
     let (mut client, mut rest) = (other.connect(), &stream[..]);
-    while let Some((command, len)) = Reply::parse(rest).expect("they are commands") {
+    while let Some((command, len)) = ReplyFrame::parse(rest).expect("they are commands") {
         rest = &rest[len..];
         let words: Vec<_> =
             command.items().iter().map(|word| word.bytes().expect("a word")).collect();

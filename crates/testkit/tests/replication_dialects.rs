@@ -3,44 +3,44 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Reply, Server, peers, until};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, peers, until};
 
 const ARGUMENTS: [&str; 4] = ["--repl-diskless-sync-delay", "0", "--enable-debug-command", "yes"];
 const OLD_REDIS: &str = "redis-server-7.0";
 const OLDEST_REDIS: &str = "redis-server-6.2";
 
-fn start(arguments: &[&str]) -> Server {
-    Server::bobbin(&[&ARGUMENTS, arguments].concat())
+fn start(arguments: &[&str]) -> TestServer {
+    TestServer::bobbin(&[&ARGUMENTS, arguments].concat())
 }
 
 /// Redis 7.0, where it was found.
-fn old_redis() -> Option<Server> {
-    peers::peer(OLD_REDIS).exists().then(|| Server::other(OLD_REDIS, &ARGUMENTS)).flatten()
+fn old_redis() -> Option<TestServer> {
+    peers::peer(OLD_REDIS).exists().then(|| TestServer::other(OLD_REDIS, &ARGUMENTS)).flatten()
 }
 
-fn info(server: &Server, field: &str) -> String {
+fn info(server: &TestServer, field: &str) -> String {
     let reply = server.connect().say("INFO everything");
     let text = String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.map(str::to_owned).unwrap_or_default()
 }
 
-fn follow(replica: &Server, primary: &Server) {
+fn follow(replica: &TestServer, primary: &TestServer) {
     let port = primary.address().port();
     let reply = replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-    assert_eq!(reply, Reply::simple("OK"));
+    assert_eq!(reply, ReplyFrame::simple("OK"));
 }
 
 /// Waits until as many replicas have all that the primary has.
-fn settle(primary: &Server, replicas: usize) {
+fn settle(primary: &TestServer, replicas: usize) {
     let mut client = primary.connect();
     client.say("SET end 1");
     let wait = format!("WAIT {replicas} 20000");
-    assert_eq!(client.say(&wait), Reply::integer(replicas as i64));
+    assert_eq!(client.say(&wait), ReplyFrame::integer(replicas as i64));
 }
 
-fn say_all(client: &mut Connection, lines: &[&str]) {
+fn say_all(client: &mut TestConnection, lines: &[&str]) {
     for line in lines {
         let reply = client.say(line);
         assert!(!format!("{reply:?}").contains("Error"), "{line}: {reply:?}");
@@ -73,7 +73,7 @@ const VALUES: [&str; 22] = [
     "SELECT 2",
 ];
 
-fn fill(server: &Server) {
+fn fill(server: &TestServer) {
     let mut client = server.connect();
     say_all(&mut client, &VALUES);
     say_all(&mut client, &["SET other 1", "SELECT 0"]);
@@ -92,7 +92,7 @@ fn fill(server: &Server) {
 }
 
 /// What not every replica knows, but for fields that expire, and what all do.
-fn random_line(random: &mut Random) -> String {
+fn random_line(random: &mut TestRandom) -> String {
     let (key, n) = (random.below(10), random.below(100));
     match random.below(20) {
         0 => format!("SET s:{key} {n} IFEQ {}", random.below(100)),
@@ -118,8 +118,8 @@ fn random_line(random: &mut Random) -> String {
     }
 }
 
-fn disturb(server: &Server, seed: u64) {
-    let (mut client, random) = (server.connect(), &mut Random::new(seed));
+fn disturb(server: &TestServer, seed: u64) {
+    let (mut client, random) = (server.connect(), &mut TestRandom::new(seed));
     for _ in 0..1500 {
         client.say(&random_line(random));
     }
@@ -133,7 +133,8 @@ fn replicas_of_other_makes_have_what_the_primary_has() {
     fill(&primary);
     let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
     primary.connect().call(&["FUNCTION", "LOAD", library]).expect("it answers");
-    let others = [Some(Server::valkey(&ARGUMENTS)), Some(Server::redis(&ARGUMENTS)), old_redis()];
+    let others =
+        [Some(TestServer::valkey(&ARGUMENTS)), Some(TestServer::redis(&ARGUMENTS)), old_redis()];
     let others: Vec<_> = others.into_iter().flatten().collect();
     let replicas: Vec<_> = others.iter().collect();
     std::thread::scope(|scope| {
@@ -152,7 +153,7 @@ fn replicas_of_other_makes_have_what_the_primary_has() {
         let reply = replica.connect().say("FUNCTION LIST");
         assert!(format!("{reply:?}").contains("[108, 105, 98]"), "{reply:?}");
         for line in ["XINFO STREAM x:large", "XINFO GROUPS x:1"] {
-            let fields = |server: &Server| {
+            let fields = |server: &TestServer| {
                 let text = format!("{:?}", server.connect().say(line));
                 // What follows is about memory.
                 text.split("radix-tree-keys").next().unwrap_or_default().to_owned()
@@ -167,7 +168,7 @@ fn replicas_of_other_makes_have_what_the_primary_has() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn redis_before_functions_follows_and_is_followed() {
-    let Some(old) = Server::other(OLDEST_REDIS, &ARGUMENTS[..2]) else { return };
+    let Some(old) = TestServer::other(OLDEST_REDIS, &ARGUMENTS[..2]) else { return };
     let (primary, back) = (start(&[]), start(&[]));
     fill(&primary);
     follow(&old, &primary);
@@ -177,7 +178,7 @@ fn redis_before_functions_follows_and_is_followed() {
     settle(&primary, 1);
     assert_eq!(old.digest(), primary.digest(), "{}", old.log());
     assert!(!old.log().contains("CRITICAL"), "{}", old.log());
-    assert_eq!(old.connect().say("REPLICAOF NO ONE"), Reply::simple("OK"));
+    assert_eq!(old.connect().say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
     follow(&back, &old);
     until(|| info(&back, "master_link_status") == "up");
     say_all(&mut old.connect(), &["SET s:new 1", "LPUSH l:new a b", "GETEX s:new EX 1000"]);
@@ -198,7 +199,7 @@ fn fields_that_expire_go_where_there_are_some() {
     let mut client = primary.connect();
     client.say("HPEXPIRE h:1 100000000 FIELDS 1 a");
     client.say("HPEXPIRE h:large 100000000 FIELDS 2 field-1 field-2");
-    let (valkey, redis) = (Server::valkey(&ARGUMENTS), Server::redis(&ARGUMENTS));
+    let (valkey, redis) = (TestServer::valkey(&ARGUMENTS), TestServer::redis(&ARGUMENTS));
     for (index, replica) in [&valkey, &redis].into_iter().enumerate() {
         follow(replica, &primary);
         settle(&primary, index + 1);
@@ -228,9 +229,9 @@ fn what_a_replica_cannot_hold_is_said_on_both_sides() {
                    may be some";
     let mut replica = primary.connect();
     for line in ["REPLCONF capa eof", "REPLCONF version 8.1.0"] {
-        assert_eq!(replica.say(line), Reply::simple("OK"));
+        assert_eq!(replica.say(line), ReplyFrame::simple("OK"));
     }
-    assert_eq!(replica.say("PSYNC ? -1"), Reply::error(refusal));
+    assert_eq!(replica.say("PSYNC ? -1"), ReplyFrame::error(refusal));
     assert!(primary.log().contains("Refusing a copy to replica 127.0.0.1"));
     let Some(old) = old_redis() else { return };
     follow(&old, &primary);
@@ -242,7 +243,7 @@ fn what_a_replica_cannot_hold_is_said_on_both_sides() {
     primary.connect().say("FLUSHALL");
     until(|| info(&old, "master_link_status") == "up");
     settle(&primary, 1);
-    assert_eq!(old.connect().say("GET end"), Reply::bulk("1"));
+    assert_eq!(old.connect().say("GET end"), ReplyFrame::bulk("1"));
 }
 
 /// One that is refused a copy connects again at once, as Redis and Valkey do.
@@ -254,7 +255,7 @@ fn a_replica_that_is_refused_again_and_again_neither_spins_nor_fills_the_log() {
     for attempt in 0..3 {
         let mut replica = primary.connect();
         for line in ["REPLCONF listening-port 7", "REPLCONF capa eof", "REPLCONF version 8.1.0"] {
-            assert_eq!(replica.say(line), Reply::simple("OK"));
+            assert_eq!(replica.say(line), ReplyFrame::simple("OK"));
         }
         let asked = Instant::now();
         let reply = replica.say("PSYNC ? -1");

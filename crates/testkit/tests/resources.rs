@@ -3,19 +3,19 @@
 use std::process::Command;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Server, peers, until};
+use bobbin_testkit::{TestConnection, TestServer, peers, until};
 
 /// Starts a server below a limit, as `prlimit` names it.
-fn limited(limit: &str, arguments: &[&str]) -> Server {
+fn limited(limit: &str, arguments: &[&str]) -> TestServer {
     let begin = || {
         let mut command = Command::new("prlimit");
         command.arg(limit).arg(peers::bobbin());
         command
     };
-    Server::start_by(begin, arguments).expect("it starts")
+    TestServer::start_by(begin, arguments).expect("it starts")
 }
 
-fn field(of: &mut Connection, section: &str, name: &str) -> String {
+fn field(of: &mut TestConnection, section: &str, name: &str) -> String {
     let text = of.call(&["INFO", section]).expect("answers").text();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
@@ -44,7 +44,9 @@ fn a_file_that_gets_too_large_is_an_error() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn values_are_freed_without_a_thread() {
     let folder = Folder::new();
-    let Some(server) = Server::of_nobody(folder.path(), &["--maxmemory", "100mb"]) else { return };
+    let Some(server) = TestServer::of_nobody(folder.path(), &["--maxmemory", "100mb"]) else {
+        return;
+    };
     let mut client = server.connect();
     server.refuse_threads(true);
     let value = "v".repeat(10_000_000);
@@ -101,7 +103,7 @@ fn more_threads_raise_the_limit_of_descriptors() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_save_that_fails_refuses_no_writes() {
-    let mut replies = [Server::bobbin, Server::valkey].map(|start| {
+    let mut replies = [TestServer::bobbin, TestServer::valkey].map(|start| {
         let server = start(&["--save", "3600 1"]);
         std::fs::create_dir(server.folder().join("dump.rdb")).expect("it is made");
         let mut client = server.connect();

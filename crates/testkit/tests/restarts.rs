@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Reply, Server, until};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, until};
 
 /// More than any test waits.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -43,7 +43,7 @@ struct Node {
     extra: Vec<String>,
     port: String,
     /// The last one runs. The folder is that of the first.
-    servers: Vec<Server>,
+    servers: Vec<TestServer>,
 }
 
 impl Node {
@@ -62,12 +62,12 @@ impl Node {
             let folder = first.folder().to_str().expect("a name");
             arguments.extend(["--dir", folder, "--port", &self.port]);
         }
-        let start = if self.kind.is_valkey { Server::valkey } else { Server::bobbin };
+        let start = if self.kind.is_valkey { TestServer::valkey } else { TestServer::bobbin };
         let server = start(&arguments);
         self.servers.push(server);
     }
 
-    fn server(&self) -> &Server {
+    fn server(&self) -> &TestServer {
         self.servers.last().expect("it has run")
     }
 
@@ -82,11 +82,11 @@ impl Node {
         assert!(self.servers.last_mut().expect("it has run").kill());
     }
 
-    fn connect(&self) -> Connection {
+    fn connect(&self) -> TestConnection {
         self.server().connect()
     }
 
-    fn say(&self, line: &str) -> Reply {
+    fn say(&self, line: &str) -> ReplyFrame {
         self.connect().say(line)
     }
 
@@ -106,7 +106,7 @@ impl Node {
     }
 }
 
-fn text(reply: &Reply) -> String {
+fn text(reply: &ReplyFrame) -> String {
     String::from_utf8_lossy(reply.bytes().expect("it has bytes")).into_owned()
 }
 
@@ -129,7 +129,7 @@ fn same(nodes: &[&Node]) {
 }
 
 /// Changes keys of several kinds and databases.
-fn change(client: &mut Connection, random: &mut Random, count: usize) {
+fn change(client: &mut TestConnection, random: &mut TestRandom, count: usize) {
     for at in 0..count {
         let (key, n) = (random.below(50), random.below(1000));
         if at % 16 == 0 {
@@ -178,13 +178,13 @@ fn what_expired_before_a_start_is_deleted_on_replicas() {
     }
     client.say("SET stays 1");
     settle(&primary, &[&replica]);
-    assert_eq!(replica.say("DBSIZE"), Reply::integer(301));
+    assert_eq!(replica.say("DBSIZE"), ReplyFrame::integer(301));
     primary.end();
     primary.begin();
     settle(&primary, &[&replica]);
     assert_eq!(primary.info("rdb_last_load_keys_expired"), "300");
     assert_eq!((primary.info("sync_full"), primary.info("sync_partial_ok")), both("0", "1"));
-    assert_eq!(replica.say("DBSIZE"), Reply::integer(1));
+    assert_eq!(replica.say("DBSIZE"), ReplyFrame::integer(1));
 }
 
 fn both(one: &str, other: &str) -> (String, String) {
@@ -193,7 +193,7 @@ fn both(one: &str, other: &str) -> (String, String) {
 
 /// Primary and replica start again one after the other, and no copy is made.
 fn both_restart(of_primary: Kind, of_replica: Kind) {
-    let random = &mut Random::new(1);
+    let random = &mut TestRandom::new(1);
     let mut primary = Node::start(of_primary, &[]);
     let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];
     change(&mut primary.connect(), random, 200);
@@ -259,7 +259,7 @@ fn another_server_takes_over_with_the_file() {
         let replica = Node::start(RDB, &[]);
         replica.follow(&primary);
         settle(&primary, &[&replica]);
-        change(&mut primary.connect(), &mut Random::new(2), 200);
+        change(&mut primary.connect(), &mut TestRandom::new(2), 200);
         settle(&primary, &[&replica]);
         let offset = number(&primary, "master_repl_offset");
         until(|| primary.info("slave0").contains(&format!("offset={offset},")));
@@ -268,7 +268,7 @@ fn another_server_takes_over_with_the_file() {
         primary.begin();
         settle(&primary, &[&replica]);
         assert_eq!((number(&primary, "sync_partial_ok"), number(&primary, "sync_full")), (1, 0));
-        change(&mut primary.connect(), &mut Random::new(3), 200);
+        change(&mut primary.connect(), &mut TestRandom::new(3), 200);
         settle(&primary, &[&replica]);
         same(&[&primary, &replica]);
     }
@@ -278,13 +278,13 @@ fn another_server_takes_over_with_the_file() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_replica_that_is_ahead_gets_a_copy() {
-    let random = &mut Random::new(4);
+    let random = &mut TestRandom::new(4);
     let mut primary = Node::start(RDB, &[]);
     let replica = Node::start(RDB, &[]);
     replica.follow(&primary);
     settle(&primary, &[&replica]);
     change(&mut primary.connect(), random, 100);
-    assert_eq!(primary.say("SAVE"), Reply::simple("OK"));
+    assert_eq!(primary.say("SAVE"), ReplyFrame::simple("OK"));
     for has_lost in [false, true] {
         if has_lost {
             primary.connect().say("SET more 1");
@@ -328,10 +328,10 @@ fn what_died_in_between_dies_everywhere() {
     assert!(number(&primary, "master_repl_offset") >= offset + 100 * 20);
     replica.begin();
     settle(&primary, &[&replica]);
-    until(|| primary.say("HLEN hash") == Reply::integer(1));
+    until(|| primary.say("HLEN hash") == ReplyFrame::integer(1));
     settle(&primary, &[&replica]);
     assert_eq!((number(&primary, "sync_partial_ok"), number(&primary, "sync_full")), (1, 0));
-    assert_eq!(replica.say("DBSIZE"), Reply::integer(2));
+    assert_eq!(replica.say("DBSIZE"), ReplyFrame::integer(2));
     same(&[&primary, &replica]);
     assert!(replica.path().join("dump.rdb").exists());
 }
@@ -340,7 +340,7 @@ fn what_died_in_between_dies_everywhere() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_is_killed_goes_on_where_its_log_ends() {
-    let random = &mut Random::new(5);
+    let random = &mut TestRandom::new(5);
     let mut primary = Node::start(AOF, &[]);
     let to_primary = ["--replicaof", "127.0.0.1", &primary.port.clone()];
     let mut replica = Node::start(AOF, &to_primary);
@@ -386,9 +386,9 @@ fn kills_under_load(kind: Kind, rounds: u64) {
             for client in 0..2 {
                 let is_over = &is_over;
                 scope.spawn(move || {
-                    let random = &mut Random::new(100 * round + client);
+                    let random = &mut TestRandom::new(100 * round + client);
                     while !is_over.load(Ordering::SeqCst)
-                        && let Ok(mut client) = Connection::open(address)
+                        && let Ok(mut client) = TestConnection::open(address)
                     {
                         for _ in 0..20 {
                             let key = format!("k:{}", random.below(50));
@@ -435,7 +435,7 @@ fn others_read_a_log_that_tells_of_the_stream() {
     let mut replica = Node::start(AOF, &to_primary);
     settle(&primary, &[&replica]);
     until_logged(&replica);
-    change(&mut primary.connect(), &mut Random::new(6), 200);
+    change(&mut primary.connect(), &mut TestRandom::new(6), 200);
     settle(&primary, &[&replica]);
     let expected = text(&primary.say("DEBUG DIGEST"));
     replica.end();
@@ -458,7 +458,7 @@ fn others_read_a_log_that_tells_of_the_stream() {
             bobbin_testkit::peers::peer("valkey-server").with_file_name("valkey-check-aof");
         let checked = std::process::Command::new(program).arg(&manifest).output();
         assert!(checked.expect("it runs").status.success());
-        for start in [Server::valkey, Server::redis, Server::bobbin] {
+        for start in [TestServer::valkey, TestServer::redis, TestServer::bobbin] {
             let copy = node.path().join("copy");
             std::fs::create_dir_all(copy.join("appendonlydir")).expect("a folder");
             for name in &names {

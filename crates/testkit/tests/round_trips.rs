@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::random::{Random, seed};
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::random::{TestRandom, seed};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 /// The servers whose files we read and that read ours. Redis 7.0 is Debian's, and not on every
 /// machine.
@@ -13,28 +13,28 @@ const PEERS: [&str; 3] = ["valkey-server", "redis-server", "redis-server-7.0"];
 
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
-fn start(program: &str, arguments: &[&str]) -> Option<Server> {
+fn start(program: &str, arguments: &[&str]) -> Option<TestServer> {
     let arguments = [&DEBUG[..], arguments].concat();
     if program == "bobbin" {
-        return Some(Server::bobbin(&arguments));
+        return Some(TestServer::bobbin(&arguments));
     }
-    let server = Server::other(program, &arguments);
+    let server = TestServer::other(program, &arguments);
     if server.is_none() {
         println!("{program} is not there: not tested");
     }
     server
 }
 
-fn ask(connection: &mut Connection, words: &[&str]) -> String {
+fn ask(connection: &mut TestConnection, words: &[&str]) -> String {
     connection.call(words).expect("answers").text()
 }
 
 /// The digest of all keys, and the libraries of functions.
-fn digest(of: &mut Connection) -> String {
+fn digest(of: &mut TestConnection) -> String {
     let mut all = vec![ask(of, &["DEBUG", "DIGEST"])];
     for library in of.say("FUNCTION LIST WITHCODE").items() {
         let code = library.items().iter().skip_while(|item| item.text() != "library_code").nth(1);
-        all.push(code.map_or_else(String::new, Reply::text));
+        all.push(code.map_or_else(String::new, ReplyFrame::text));
     }
     all.join("\n")
 }
@@ -78,7 +78,7 @@ fn what_the_first_version_wrote_is_read() {
         assert_eq!(client.say("FCALL seven 0").as_integer(), Some(7));
         assert_eq!(client.say("PEXPIRETIME later").as_integer(), Some(4_102_444_800_000));
         let times = client.say("HPEXPIRETIME fields FIELDS 2 f g");
-        let times: Vec<_> = times.items().iter().filter_map(Reply::as_integer).collect();
+        let times: Vec<_> = times.items().iter().filter_map(ReplyFrame::as_integer).collect();
         assert_eq!(times, [4_102_444_800_000, -1]);
         assert_eq!(client.say("XPENDING stream group").items()[0].as_integer(), Some(1));
     }
@@ -150,7 +150,7 @@ fn logs_of_commands_move_between_servers() {
     }
 }
 
-fn wait_for_rewrite(client: &mut Connection) {
+fn wait_for_rewrite(client: &mut TestConnection) {
     loop {
         let info = ask(client, &["INFO", "persistence"]);
         if info.contains("aof_rewrite_in_progress:0") && info.contains("aof_rewrite_scheduled:0") {
@@ -206,7 +206,7 @@ fn fields_that_expire_move_between_servers() {
 }
 
 /// What Redis 8 and Valkey 9 both have.
-fn fill_fields(client: &mut Connection) {
+fn fill_fields(client: &mut TestConnection) {
     let many: Vec<_> = (0..700).flat_map(|n| [format!("f{n}"), format!("v{n}")]).collect();
     let words = |start: &[&str], rest: &[String]| {
         start.iter().map(|&word| word.to_owned()).chain(rest.iter().cloned()).collect::<Vec<_>>()
@@ -231,7 +231,7 @@ fn fill_fields(client: &mut Connection) {
     }
 }
 
-fn change_fields(client: &mut Connection, is_logged: bool) {
+fn change_fields(client: &mut TestConnection, is_logged: bool) {
     if !is_logged {
         return;
     }
@@ -257,7 +257,7 @@ fn change_fields(client: &mut Connection, is_logged: bool) {
 }
 
 /// Every field with what it holds and when it dies.
-fn fields(client: &mut Connection) -> Vec<String> {
+fn fields(client: &mut TestConnection) -> Vec<String> {
     let mut all = Vec::new();
     for key in ["small", "large", "renamed", "copied", "plain", "dying", "set"] {
         for name in client.say(&format!("HKEYS {key}")).items() {
@@ -272,7 +272,7 @@ fn fields(client: &mut Connection) -> Vec<String> {
 }
 
 /// Values of every type, packed and not.
-fn fill(to: &mut Connection, keys: usize) {
+fn fill(to: &mut TestConnection, keys: usize) {
     let loaded = to.call(&["FUNCTION", "LOAD", LIBRARY]).expect("answers");
     assert_eq!(loaded.text(), "library");
     for key in 0..keys {
@@ -301,9 +301,9 @@ fn fill(to: &mut Connection, keys: usize) {
 }
 
 /// Changes of all kinds, with consumer groups, transactions and other databases.
-fn change(client: &mut Connection) {
+fn change(client: &mut TestConnection) {
     let seed = seed();
-    let mut random = Random::new(seed);
+    let mut random = TestRandom::new(seed);
     for line in [
         "XGROUP CREATE x:0 group 0",
         "XREADGROUP GROUP group me COUNT 2 STREAMS x:0 >",
@@ -365,7 +365,7 @@ fn change(client: &mut Connection) {
 }
 
 /// Changes some keys more and ends the server without a snapshot; what there was at the end.
-fn change_and_end(mut server: Server, mut client: Connection) -> String {
+fn change_and_end(mut server: TestServer, mut client: TestConnection) -> String {
     change(&mut client);
     let at_the_end = digest(&mut client);
     client.send(&["SHUTDOWN", "NOSAVE"]).expect("is sent");

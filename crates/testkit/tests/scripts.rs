@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -23,15 +23,15 @@ const SOMETIMES: &str = "redis.call('incr', KEYS[1]) if ARGV[1] == '7' then redi
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nothing_comes_between_the_commands_of_a_script() {
     common::on_both(&[], |_, server| check_sums(server));
-    check_sums(&mut Server::bobbin(&["--io-threads", "4"]));
+    check_sums(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }
 
-fn check_sums(server: &mut Server) {
+fn check_sums(server: &mut TestServer) {
     let address = server.address();
     std::thread::scope(|scope| {
         for client in 0..4 {
             scope.spawn(move || {
-                let mut connection = Connection::open(address).expect("there is a server");
+                let mut connection = TestConnection::open(address).expect("there is a server");
                 for round in 0..ROUNDS {
                     let from = format!("account:{}", (round + client) % ACCOUNTS);
                     let to = format!("account:{}", (round * 7 + client + 1) % ACCOUNTS);
@@ -79,11 +79,11 @@ fn check_sums(server: &mut Server) {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_slow_script_can_be_ended_and_others_are_told() {
     common::on_both(&[], |_, server| check_busy(server));
-    check_busy(&mut Server::bobbin(&["--io-threads", "1"]));
-    check_busy(&mut Server::bobbin(&["--io-threads", "4"]));
+    check_busy(&mut TestServer::bobbin(&["--io-threads", "1"]));
+    check_busy(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }
 
-fn check_busy(server: &mut Server) {
+fn check_busy(server: &mut TestServer) {
     let (mut slow, mut other) = (server.connect(), server.connect());
     other.say("CONFIG SET busy-reply-threshold 20");
     for code in [
@@ -91,7 +91,7 @@ fn check_busy(server: &mut Server) {
         "while true do pcall(function() while true do redis.call('ping') end end) end",
     ] {
         slow.send(&["EVAL", code, "0"]).expect("is sent");
-        let told = until(|| other.say("GET k"), Reply::is_error);
+        let told = until(|| other.say("GET k"), ReplyFrame::is_error);
         assert!(told.text().starts_with("BUSY "), "{}", told.text());
         assert_eq!(other.say("SCRIPT KILL").text(), "OK");
         let ended = slow.receive().expect("it answers");
@@ -102,7 +102,7 @@ fn check_busy(server: &mut Server) {
     let code = "redis.call('set', KEYS[1], 1) local n = 0 for i = 1, 1e8 do n = n + 1 end redis.call('incr', KEYS[1]) \
                 return redis.call('get', KEYS[1])";
     slow.send(&["EVAL", code, "1", "k"]).expect("is sent");
-    let told = until(|| other.say("GET k"), Reply::is_error);
+    let told = until(|| other.say("GET k"), ReplyFrame::is_error);
     assert!(told.text().starts_with("BUSY "), "{}", told.text());
     assert!(other.say("SCRIPT KILL").text().starts_with("UNKILLABLE"));
     assert_eq!(slow.receive().expect("it answers").text(), "2");
@@ -112,7 +112,7 @@ fn check_busy(server: &mut Server) {
         "#!lua name=slow\nserver.register_function('loop', function() while true do end end)";
     assert_eq!(other.call(&["FUNCTION", "LOAD", library]).expect("it answers").text(), "slow");
     slow.send(&["FCALL", "loop", "0"]).expect("is sent");
-    let told = until(|| other.say("GET k"), Reply::is_error);
+    let told = until(|| other.say("GET k"), ReplyFrame::is_error);
     assert!(told.text().contains("FUNCTION KILL"), "{}", told.text());
     assert_eq!(other.say("FUNCTION KILL").text(), "OK");
     assert!(slow.receive().expect("it answers").is_error());
@@ -126,7 +126,7 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
     std::fs::create_dir_all(&folder).expect("a folder can be made");
     let directory = folder.to_string_lossy().into_owned();
     let start = || {
-        Server::bobbin(&[
+        TestServer::bobbin(&[
             "--dir",
             &directory,
             "--appendonly",
@@ -148,9 +148,9 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
     }
     let library = "#!lua name=l\nserver.register_function('f', function() return 'hello' end)";
     connection.call(&["FUNCTION", "LOAD", library]).expect("it answers");
-    let digest = |connection: &mut Connection| {
+    let digest = |connection: &mut TestConnection| {
         let mut members = connection.say("SMEMBERS s").items().to_vec();
-        members.sort_by_key(Reply::text);
+        members.sort_by_key(ReplyFrame::text);
         members
     };
     let members = digest(&mut connection);
@@ -182,10 +182,10 @@ fn what_scripts_and_functions_did_survives_in_the_log() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn memory_of_all_states_is_bounded() {
-    let server = Server::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--maxmemory-scripts", "32mb"]);
     let mut client = server.connect();
     let taking = |bytes: &str| format!("return #string.rep('x', {bytes})");
-    let take = |client: &mut Connection, bytes: &str| {
+    let take = |client: &mut TestConnection, bytes: &str| {
         client.call(&["EVAL", &taking(bytes), "0"]).expect("it answers").text()
     };
     assert_eq!(take(&mut client, "8000000"), "8000000");
@@ -220,7 +220,7 @@ fn memory_of_all_states_is_bounded() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_kept_of_scripts_is_limited() {
-    let server = Server::bobbin(&["--io-threads", "1"]);
+    let server = TestServer::bobbin(&["--io-threads", "1"]);
     let mut client = server.connect();
     let loaded = client.say("SCRIPT LOAD return(-1)").text();
     let mut named = Vec::new();
@@ -234,7 +234,7 @@ fn what_is_kept_of_scripts_is_limited() {
     }
     assert_eq!(server.info("number_of_cached_scripts"), "501");
     assert_eq!(client.say(&format!("EVALSHA {loaded} 0")).text(), "-1");
-    let other = Server::bobbin(&[]);
+    let other = TestServer::bobbin(&[]);
     let mut names = other.connect();
     let known: Vec<bool> = named
         .iter()
@@ -250,7 +250,7 @@ fn what_is_kept_of_scripts_is_limited() {
     assert!(client.say("FUNCTION LIST").items().is_empty());
 }
 
-fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
+fn until(mut ask: impl FnMut() -> ReplyFrame, fits: impl Fn(&ReplyFrame) -> bool) -> ReplyFrame {
     let started = Instant::now();
     loop {
         let reply = ask();

@@ -8,18 +8,18 @@ use std::time::Duration;
 use bobbin_testkit::peers::java::Java;
 use bobbin_testkit::peers::{self, go_redis_failover};
 use bobbin_testkit::server::sentinel::{PRIMARY, Sentinels};
-use bobbin_testkit::{Connection, Received, Reply, Server, until};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer, until};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// For how long a client waits for a reply.
 const SILENCE: Duration = Duration::from_secs(2);
 
 /// A primary with two replicas.
-fn nodes() -> [Server; 3] {
-    let primary = Server::bobbin(&ARGUMENTS);
+fn nodes() -> [TestServer; 3] {
+    let primary = TestServer::bobbin(&ARGUMENTS);
     let port = primary.address().port().to_string();
     let replica =
-        || Server::bobbin(&[&ARGUMENTS[..], &["--replicaof", "127.0.0.1", &port]].concat());
+        || TestServer::bobbin(&[&ARGUMENTS[..], &["--replicaof", "127.0.0.1", &port]].concat());
     let nodes = [primary, replica(), replica()];
     until(|| nodes[1..].iter().all(|node| info(node, "master_link_status") == "up"));
     nodes
@@ -27,7 +27,7 @@ fn nodes() -> [Server; 3] {
 
 /// The reply to a command. A Sentinel that changes a node's part ends its connections: then it is
 /// asked again.
-fn ask(server: &Server, command: &str) -> Reply {
+fn ask(server: &TestServer, command: &str) -> ReplyFrame {
     let words: Vec<_> = command.split(' ').collect();
     let mut reply = None;
     until(|| {
@@ -38,7 +38,7 @@ fn ask(server: &Server, command: &str) -> Reply {
 }
 
 /// A field of INFO; empty where there is none.
-fn info(server: &Server, field: &str) -> String {
+fn info(server: &TestServer, field: &str) -> String {
     let text = ask(server, "INFO").text();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_default().to_owned()
@@ -46,18 +46,18 @@ fn info(server: &Server, field: &str) -> String {
 
 /// Writes keys until the primary fails. `confirmed` gets the number of each that both replicas
 /// have.
-fn write(mut client: Connection, confirmed: &Mutex<Vec<u32>>) {
-    let mut answers = |words: &[&str], expected: Reply| {
+fn write(mut client: TestConnection, confirmed: &Mutex<Vec<u32>>) {
+    let mut answers = |words: &[&str], expected: ReplyFrame| {
         client.send(words)?;
-        Ok::<_, std::io::Error>(client.receive_within(SILENCE)? == Received::Reply(expected))
+        Ok::<_, std::io::Error>(client.receive_within(SILENCE)? == ReceiveOutcome::Reply(expected))
     };
     for number in 0.. {
         let key = number.to_string();
-        match answers(&["SET", &key, &key], Reply::simple("OK")) {
+        match answers(&["SET", &key, &key], ReplyFrame::simple("OK")) {
             Ok(true) => {}
             Ok(false) | Err(_) => return,
         }
-        match answers(&["WAIT", "2", "1000"], Reply::integer(2)) {
+        match answers(&["WAIT", "2", "1000"], ReplyFrame::integer(2)) {
             Ok(true) => confirmed.lock().unwrap().push(number),
             Ok(false) | Err(_) => return,
         }
@@ -66,7 +66,11 @@ fn write(mut client: Connection, confirmed: &Mutex<Vec<u32>>) {
 
 /// The primary fails while a client writes. Returns the node that took over, once it was seen to
 /// have all that was confirmed.
-fn fail_over<'a>(sentinels: &Sentinels, nodes: &'a [Server; 3], signal: &str) -> &'a Server {
+fn fail_over<'a>(
+    sentinels: &Sentinels,
+    nodes: &'a [TestServer; 3],
+    signal: &str,
+) -> &'a TestServer {
     let old = nodes[0].address().port();
     let confirmed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -77,10 +81,10 @@ fn fail_over<'a>(sentinels: &Sentinels, nodes: &'a [Server; 3], signal: &str) ->
     });
     let port = sentinels.primary_port().expect("they agree");
     let new = nodes.iter().find(|node| node.address().port() == port).expect("it is ours");
-    until(|| ask(new, "SET after 1") == Reply::simple("OK"));
+    until(|| ask(new, "SET after 1") == ReplyFrame::simple("OK"));
     for number in confirmed.into_inner().unwrap() {
         let key = number.to_string();
-        assert_eq!(ask(new, &format!("GET {key}")), Reply::bulk(key), "WAIT confirmed it");
+        assert_eq!(ask(new, &format!("GET {key}")), ReplyFrame::bulk(key), "WAIT confirmed it");
     }
     new
 }
@@ -95,7 +99,7 @@ fn a_replica_takes_over_when_the_primary_is_killed() {
     let port = new.address().port();
     let other = nodes[1..].iter().find(|node| node.address().port() != port).expect("there is one");
     until(|| info(other, "master_port") == port.to_string());
-    until(|| ask(other, "GET after") == Reply::bulk("1"));
+    until(|| ask(other, "GET after") == ReplyFrame::bulk("1"));
     let came = |field| info(new, field).parse::<u32>().expect("it is a number");
     assert_eq!(came("sync_full") + came("sync_partial_ok"), 1);
 }
@@ -110,7 +114,7 @@ fn a_primary_that_stood_still_follows_the_new_one() {
     nodes[0].signal("CONT");
     let port = new.address().port().to_string();
     until(|| info(&nodes[0], "master_port") == port);
-    until(|| ask(&nodes[0], "GET after") == Reply::bulk("1"));
+    until(|| ask(&nodes[0], "GET after") == ReplyFrame::bulk("1"));
     assert_eq!(info(&nodes[0], "role"), "slave");
 }
 

@@ -3,22 +3,24 @@
 use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Received, Reply, Server, on_each_driver, until};
+use bobbin_testkit::{
+    ReceiveOutcome, ReplyFrame, TestConnection, TestServer, on_each_driver, until,
+};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 /// More than any test waits.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A field of INFO, if it is there.
-fn field(client: &mut Connection, field: &str) -> Option<String> {
+fn field(client: &mut TestConnection, field: &str) -> Option<String> {
     let text = client.say("INFO everything").text();
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.map(str::to_owned)
 }
 
 /// A primary and a replica that is stopped, and does not have the last write.
-fn with_late_replica(replica: &Server, arguments: &[&str]) -> Server {
-    let primary = Server::bobbin(&[&ARGUMENTS, arguments].concat());
+fn with_late_replica(replica: &TestServer, arguments: &[&str]) -> TestServer {
+    let primary = TestServer::bobbin(&[&ARGUMENTS, arguments].concat());
     let port = primary.address().port();
     replica.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
     until(|| primary.info("connected_slaves") == "1");
@@ -30,12 +32,12 @@ fn with_late_replica(replica: &Server, arguments: &[&str]) -> Server {
     primary
 }
 
-fn waits(primary: &Server) {
+fn waits(primary: &TestServer) {
     until(|| field(&mut primary.connect(), "shutdown_in_milliseconds").is_some());
 }
 
 /// What the replica lacks arrives, and then the server ends.
-fn ends_when_replica_has_all(replica: &Server, by_signal: bool) {
+fn ends_when_replica_has_all(replica: &TestServer, by_signal: bool) {
     let mut primary = with_late_replica(replica, &["--shutdown-timeout", "300"]);
     let (mut writer, mut client) = (primary.connect(), primary.connect());
     if by_signal {
@@ -46,13 +48,13 @@ fn ends_when_replica_has_all(replica: &Server, by_signal: bool) {
     waits(&primary);
     assert_eq!(primary.info("paused_reason"), "shutdown_in_progress");
     writer.send(&["INCR", "k"]).expect("it is sent");
-    let Ok(Received::Nothing) = writer.receive_within(Duration::from_millis(50)) else {
+    let Ok(ReceiveOutcome::Nothing) = writer.receive_within(Duration::from_millis(50)) else {
         panic!("a write did not wait")
     };
     replica.signal("CONT");
     let status = primary.wait(LIMIT).expect("it ends");
     assert!(status.success());
-    assert_eq!(replica.connect().say("GET k"), Reply::bulk("2"));
+    assert_eq!(replica.connect().say("GET k"), ReplyFrame::bulk("2"));
     let log = primary.log();
     assert!(log.contains("Waiting for replicas before shutting down."), "{log}");
     assert!(log.contains("1 of 1 replicas are in sync when shutting down."), "{log}");
@@ -62,16 +64,16 @@ fn ends_when_replica_has_all(replica: &Server, by_signal: bool) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_ends_once_replicas_have_everything() {
-    ends_when_replica_has_all(&Server::bobbin(&[]), true);
-    ends_when_replica_has_all(&Server::valkey(&[]), false);
+    ends_when_replica_has_all(&TestServer::bobbin(&[]), true);
+    ends_when_replica_has_all(&TestServer::valkey(&[]), false);
 }
 
 /// A pause of all clients does not concern replicas, which say how far they are.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_ends_in_a_pause_once_replicas_have_everything() {
-    let replica = Server::bobbin(&[]);
-    let mut primary = Server::bobbin(&["--repl-diskless-sync-delay", "0"]);
+    let replica = TestServer::bobbin(&[]);
+    let mut primary = TestServer::bobbin(&["--repl-diskless-sync-delay", "0"]);
     replica.follow(primary.address().port());
     primary.settle(&[&replica]);
     let mut client = primary.connect();
@@ -87,7 +89,7 @@ fn it_ends_in_a_pause_once_replicas_have_everything() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_ends_when_the_time_is_over() {
-    let replica = Server::bobbin(&[]);
+    let replica = TestServer::bobbin(&[]);
     let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "1"]);
     primary.signal("TERM");
     assert!(primary.wait(LIMIT).expect("it ends").success());
@@ -99,7 +101,7 @@ fn it_ends_when_the_time_is_over() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nobody_has_to_wait() {
-    let replica = Server::bobbin(&[]);
+    let replica = TestServer::bobbin(&[]);
     for (arguments, line, other) in [
         (&["--shutdown-timeout", "300"][..], "SHUTDOWN NOW", ""),
         (&["--shutdown-timeout", "300"], "SHUTDOWN", "SHUTDOWN NOW"),
@@ -125,7 +127,7 @@ fn nobody_has_to_wait() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_insists_ends_it_at_once() {
-    let replica = Server::bobbin(&[]);
+    let replica = TestServer::bobbin(&[]);
     let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
     primary.signal("TERM");
     waits(&primary);
@@ -139,7 +141,7 @@ fn who_insists_ends_it_at_once() {
 fn it_can_be_called_off_while_it_waits() {
     // The second request comes while the first waits for replicas, or looks whether it must.
     for is_soon in [false, true] {
-        let replica = Server::bobbin(&[]);
+        let replica = TestServer::bobbin(&[]);
         let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
         let mut clients = [primary.connect(), primary.connect(), primary.connect()];
         clients[0].send(&["SHUTDOWN"]).expect("it is sent");
@@ -151,16 +153,16 @@ fn it_can_be_called_off_while_it_waits() {
         if !is_soon {
             clients[2].send(&["INCR", "k"]).expect("it is sent");
         }
-        assert_eq!(primary.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
-        let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+        assert_eq!(primary.connect().say("SHUTDOWN ABORT"), ReplyFrame::simple("OK"));
+        let refused = ReplyFrame::error("ERR Errors trying to SHUTDOWN. Check logs.");
         for client in &mut clients[..2] {
             assert_eq!(client.receive().expect("it answers"), refused);
         }
         if !is_soon {
-            assert_eq!(clients[2].receive().expect("it answers"), Reply::integer(3));
+            assert_eq!(clients[2].receive().expect("it answers"), ReplyFrame::integer(3));
         }
         assert!(primary.log().contains("Shutdown manually aborted."));
-        let none = Reply::error("ERR No shutdown in progress.");
+        let none = ReplyFrame::error("ERR No shutdown in progress.");
         assert_eq!(primary.connect().say("SHUTDOWN ABORT"), none);
         assert!(primary.is_running());
         replica.signal("CONT");
@@ -171,7 +173,7 @@ fn it_can_be_called_off_while_it_waits() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn all_who_asked_are_told_when_it_cannot_end() {
-    let replica = Server::bobbin(&[]);
+    let replica = TestServer::bobbin(&[]);
     let mut primary = with_late_replica(&replica, &["--shutdown-timeout", "300"]);
     let mut clients = [primary.connect(), primary.connect()];
     for client in &mut clients {
@@ -179,11 +181,11 @@ fn all_who_asked_are_told_when_it_cannot_end() {
     }
     until(|| primary.info("blocked_clients") == "2");
     for line in ["CONFIG SET rdb-key-save-delay 30000000", "CONFIG SET appendonly yes"] {
-        assert_eq!(primary.connect().say(line), Reply::simple("OK"));
+        assert_eq!(primary.connect().say(line), ReplyFrame::simple("OK"));
     }
     replica.signal("CONT");
     for client in &mut clients {
-        let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+        let refused = ReplyFrame::error("ERR Errors trying to SHUTDOWN. Check logs.");
         assert_eq!(client.receive().expect("it answers"), refused);
     }
     let log = primary.log();
@@ -194,7 +196,7 @@ fn all_who_asked_are_told_when_it_cannot_end() {
     ] {
         assert!(log.contains(line), "{line}: {log}");
     }
-    assert_eq!(primary.connect().say("SET k 5"), Reply::simple("OK"));
+    assert_eq!(primary.connect().say("SET k 5"), ReplyFrame::simple("OK"));
     primary.connect().send(&["SHUTDOWN", "NOSAVE", "FORCE", "NOW"]).expect("it is sent");
     assert!(primary.wait(LIMIT).is_some());
 }
@@ -223,26 +225,26 @@ const SCRIPT: &str = "redis.call('SET', KEYS[1], 1) repeat local n = redis.call(
                       'go') until n[2] > 0";
 
 /// A server in which that script is running, and the client that called it.
-fn with_script(arguments: &[&str]) -> (Server, Connection) {
+fn with_script(arguments: &[&str]) -> (TestServer, TestConnection) {
     let own = ["--save", "3600 1", "--busy-reply-threshold", "600000"];
-    let server = Server::bobbin(&[&own[..], arguments].concat());
+    let server = TestServer::bobbin(&[&own[..], arguments].concat());
     let client = run_script(&server);
     (server, client)
 }
 
 /// Begins the script; returns its client.
-fn run_script(server: &Server) -> Connection {
+fn run_script(server: &TestServer) -> TestConnection {
     let mut client = server.connect();
     client.send(&["EVAL", SCRIPT, "1", "k"]).expect("it is sent");
     until(|| {
         let mut other = server.connect();
         other.send(&["GET", "k"]).expect("it is sent");
-        matches!(other.receive_within(Duration::from_millis(50)), Ok(Received::Nothing))
+        matches!(other.receive_within(Duration::from_millis(50)), Ok(ReceiveOutcome::Nothing))
     });
     client
 }
 
-fn signal(server: &Server) {
+fn signal(server: &TestServer) {
     server.signal("TERM");
     until(|| server.log().contains("Received SIGTERM"));
 }
@@ -252,13 +254,13 @@ fn signal(server: &Server) {
 fn a_signal_that_waits_for_a_script_can_be_called_off() {
     let (mut server, mut script) = with_script(&[]);
     signal(&server);
-    assert_eq!(server.connect().say("SHUTDOWN ABORT"), Reply::simple("OK"));
-    let none = Reply::error("ERR No shutdown in progress.");
+    assert_eq!(server.connect().say("SHUTDOWN ABORT"), ReplyFrame::simple("OK"));
+    let none = ReplyFrame::error("ERR No shutdown in progress.");
     assert_eq!(server.connect().say("SHUTDOWN ABORT"), none);
     let mut listener = server.connect();
     listener.say("SUBSCRIBE go");
     script.receive().expect("it comes to its end");
-    assert_eq!(server.connect().say("INCR k"), Reply::integer(2));
+    assert_eq!(server.connect().say("INCR k"), ReplyFrame::integer(2));
     assert!(server.is_running());
     signal(&server);
     assert!(server.wait(LIMIT).expect("it ends").success());
@@ -284,7 +286,7 @@ fn a_signal_waits_longer_than_a_client_that_asked_meanwhile() {
     signal(&server);
     let mut client = server.connect();
     client.send(&["SHUTDOWN", "SAVE"]).expect("it is sent");
-    let refused = Reply::error("ERR Errors trying to SHUTDOWN. Check logs.");
+    let refused = ReplyFrame::error("ERR Errors trying to SHUTDOWN. Check logs.");
     assert_eq!(client.receive().expect("it answers"), refused);
     let mut listener = server.connect();
     listener.say("SUBSCRIBE go");
@@ -301,9 +303,9 @@ fn no_older_snapshot_replaces_the_last_one() {
     let folder = Folder::new();
     let arguments = ["--dir", folder.text(), "--enable-debug-command", "yes"];
     let own = ["--save", "3600 1", "--busy-reply-threshold", "600000", "--appendonly", "yes"];
-    let mut server = Server::bobbin(&[&arguments[..], &own].concat());
+    let mut server = TestServer::bobbin(&[&arguments[..], &own].concat());
     let mut client = server.connect();
-    assert_eq!(client.say("DEBUG AOF-FLUSH-SLEEP 3000000"), Reply::simple("OK"));
+    assert_eq!(client.say("DEBUG AOF-FLUSH-SLEEP 3000000"), ReplyFrame::simple("OK"));
     let _script = run_script(&server);
     signal(&server);
     for words in [&["BGSAVE"][..], &["SET", "after", "1"]] {
@@ -313,9 +315,10 @@ fn no_older_snapshot_replaces_the_last_one() {
     listener.say("SUBSCRIBE go");
     // The server may end before it comes to these.
     let is_answered = client.receive().is_ok();
-    let is_set = is_answered && client.receive().is_ok_and(|reply| reply == Reply::simple("OK"));
+    let is_set =
+        is_answered && client.receive().is_ok_and(|reply| reply == ReplyFrame::simple("OK"));
     assert!(server.wait(LIMIT).expect("it ends").success());
-    let server = Server::bobbin(&arguments);
-    let is_there = server.connect().say("EXISTS after") == Reply::integer(1);
+    let server = TestServer::bobbin(&arguments);
+    let is_there = server.connect().say("EXISTS after") == ReplyFrame::integer(1);
     assert!(is_there || !is_set, "{}", server.log());
 }

@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 /// Valkey makes every reply at once. Small values, values at the limit, and large ones; in and
 /// outside of transactions, in both protocols.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_in_slices_are_those_made_at_once() {
-    let (valkey, bobbin) = (Server::valkey(&[]), Server::bobbin(&["--io-threads", "2"]));
+    let (valkey, bobbin) = (TestServer::valkey(&[]), TestServer::bobbin(&["--io-threads", "2"]));
     let (mut model, mut client) = (valkey.connect(), bobbin.connect());
     for protocol in ["2", "3"] {
         for elements in [10, SLICED_MIN, SLICED_MIN + 1, 5 * SLICED_MIN] {
@@ -71,7 +71,7 @@ fn replies_in_slices_are_those_made_at_once() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_reply_in_slices_is_one_state_of_the_value() {
-    let server = Server::bobbin(&["--io-threads", "3"]);
+    let server = TestServer::bobbin(&["--io-threads", "3"]);
     for subject in SUBJECTS {
         let mut control = server.connect();
         control.say("FLUSHALL");
@@ -127,7 +127,7 @@ fn a_reply_in_slices_is_one_state_of_the_value() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_come_in_the_order_of_the_commands() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut client = server.connect();
     fill(&mut client, 5 * SLICED_MIN);
     let questions = [
@@ -193,7 +193,7 @@ fn replies_come_in_the_order_of_the_commands() {
         let (mut messages, mut replies) = (Vec::new(), Vec::new());
         while messages.len() < 10 || replies.len() < 2 {
             match client.receive().expect("more comes") {
-                Reply::Aggregate { kind: b'>', items } => messages.push(items[2].text()),
+                ReplyFrame::Aggregate { kind: b'>', items } => messages.push(items[2].text()),
                 reply => replies.push(reply),
             }
         }
@@ -210,7 +210,7 @@ fn replies_come_in_the_order_of_the_commands() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn who_leaves_midway_leaves_nothing_behind() {
     for driver in ["auto", "epoll"] {
-        let mut server = Server::bobbin(&["--io-threads", "2", "--io-driver", driver]);
+        let mut server = TestServer::bobbin(&["--io-threads", "2", "--io-driver", driver]);
         let mut control = server.connect();
         fill(&mut control, 5 * SLICED_MIN);
         // What many connections at once make the server keep for the next ones is there then. How
@@ -231,7 +231,7 @@ fn who_leaves_midway_leaves_nothing_behind() {
 }
 
 /// Some clients do so, one after the other, again and again; all are gone in the end.
-fn leave_midway(server: &Server, control: &mut Connection) {
+fn leave_midway(server: &TestServer, control: &mut TestConnection) {
     for round in 0..20 {
         for &(command, _) in READS {
             let mut client = server.connect();
@@ -267,8 +267,8 @@ enum Order {
 }
 
 impl Order {
-    fn applied(self, reply: Reply) -> Reply {
-        let Reply::Aggregate { kind, items } = reply else { return reply };
+    fn applied(self, reply: ReplyFrame) -> ReplyFrame {
+        let ReplyFrame::Aggregate { kind, items } = reply else { return reply };
         let items = match self {
             Self::Given => items,
             // A cursor, and what lies behind it.
@@ -276,26 +276,26 @@ impl Order {
                 && !items[1].items().is_empty()
                 && items[0].items().is_empty() =>
             {
-                let [cursor, found] = <[Reply; 2]>::try_from(items).expect("there are two");
+                let [cursor, found] = <[ReplyFrame; 2]>::try_from(items).expect("there are two");
                 vec![cursor, self.applied(found)]
             }
             Self::Any => sorted(items),
             Self::Pairs => {
-                let pairs = items.chunks(2).map(|pair| Reply::array(pair.to_vec())).collect();
+                let pairs = items.chunks(2).map(|pair| ReplyFrame::array(pair.to_vec())).collect();
                 sorted(pairs)
             }
         };
-        Reply::Aggregate { kind, items }
+        ReplyFrame::Aggregate { kind, items }
     }
 }
 
-fn sorted(mut items: Vec<Reply>) -> Vec<Reply> {
+fn sorted(mut items: Vec<ReplyFrame>) -> Vec<ReplyFrame> {
     items.sort();
     items
 }
 
 /// Values of `elements` each, of every type.
-fn fill(connection: &mut Connection, elements: usize) {
+fn fill(connection: &mut TestConnection, elements: usize) {
     let all: Vec<usize> = (0..elements).collect();
     // A permutation: 7919 is a prime that divides none of the sizes.
     let mixed = |i: usize| i * 7919 % elements;
@@ -344,7 +344,7 @@ fn fill(connection: &mut Connection, elements: usize) {
 fn consumers_that_come_too_late_wait() {
     const CONSUMERS: usize = 4;
     for driver in ["epoll", "io_uring"] {
-        let server = Server::bobbin(&["--io-threads", "4", "--io-driver", driver]);
+        let server = TestServer::bobbin(&["--io-threads", "4", "--io-driver", driver]);
         let mut control = server.connect();
         let mut entries = 20_000;
         for entry in 1..=entries {
@@ -355,7 +355,7 @@ fn consumers_that_come_too_late_wait() {
         }
         control.say("XGROUP CREATE x all 0");
         let mut consumers: Vec<_> = (0..CONSUMERS).map(|_| server.connect()).collect();
-        let count = |reply: &Reply| reply.items()[0].items()[1].items().len();
+        let count = |reply: &ReplyFrame| reply.items()[0].items()[1].items().len();
         for _ in 0..10 {
             control.say("XGROUP SETID x all 0");
             for (number, consumer) in consumers.iter_mut().enumerate() {
@@ -384,7 +384,7 @@ fn consumers_that_come_too_late_wait() {
             consumer.send(&line.split(' ').collect::<Vec<_>>()).expect("is sent");
         }
         let answers = consumers.iter_mut().map(|consumer| consumer.receive().expect("is answered"));
-        assert_eq!(answers.filter(Reply::is_null).count(), CONSUMERS - 1, "{driver}");
+        assert_eq!(answers.filter(ReplyFrame::is_null).count(), CONSUMERS - 1, "{driver}");
     }
 }
 
@@ -394,7 +394,7 @@ fn consumers_that_come_too_late_wait() {
 fn a_change_in_slices_loses_no_other() {
     const ENTRIES: usize = 20_000;
     const CHANGES: usize = 400;
-    let server = Server::bobbin(&["--io-threads", "3"]);
+    let server = TestServer::bobbin(&["--io-threads", "3"]);
     let mut control = server.connect();
     add(&mut control, "RPUSH l", |i| vec![format!("item {i}")]);
     for entry in 1..=ENTRIES {
@@ -603,7 +603,7 @@ const CHANGES: &[(&str, &str, &str, Order)] = &[
 
 /// A value with versions, and how to know the version from all words of a reply.
 struct Subject {
-    fill: fn(&mut Connection),
+    fill: fn(&mut TestConnection),
     change: fn(u64) -> Vec<String>,
     reads: &'static [&'static str],
     version: fn(usize, &[String]) -> Result<u64, String>,
@@ -724,7 +724,7 @@ const SUBJECTS: &[Subject] = &[
     },
 ];
 
-fn add(control: &mut Connection, head: &str, words: fn(usize) -> Vec<String>) {
+fn add(control: &mut TestConnection, head: &str, words: fn(usize) -> Vec<String>) {
     let all: Vec<usize> = (0..ELEMENTS).collect();
     for part in all.chunks(500) {
         let mut command: Vec<String> = head.split(' ').map(str::to_owned).collect();
@@ -790,9 +790,9 @@ fn window(words: &[String]) -> Result<u64, String> {
 }
 
 /// All that is text or number in a reply, from first to last.
-fn words(reply: &Reply) -> Vec<String> {
+fn words(reply: &ReplyFrame) -> Vec<String> {
     match reply {
-        Reply::Aggregate { items, .. } => items.iter().flat_map(words).collect(),
+        ReplyFrame::Aggregate { items, .. } => items.iter().flat_map(words).collect(),
         scalar => vec![scalar.text()],
     }
 }
@@ -806,13 +806,13 @@ impl Drop for Stop<'_> {
     }
 }
 
-fn in_transaction(connection: &mut Connection, command: &str) -> Reply {
+fn in_transaction(connection: &mut TestConnection, command: &str) -> ReplyFrame {
     let replies = transaction(connection, &[command.to_owned()]);
     replies.items().first().unwrap_or_else(|| panic!("{command}: {replies:?}")).clone()
 }
 
 /// MULTI, the commands, EXEC: its reply.
-fn transaction(connection: &mut Connection, commands: &[String]) -> Reply {
+fn transaction(connection: &mut TestConnection, commands: &[String]) -> ReplyFrame {
     let mut bytes = Vec::new();
     for command in ["MULTI"].into_iter().chain(commands.iter().map(String::as_str)).chain(["EXEC"])
     {
@@ -827,7 +827,7 @@ fn transaction(connection: &mut Connection, commands: &[String]) -> Reply {
     connection.receive().expect("is executed")
 }
 
-fn assert_same(about: &str, reply: &Reply, expected: &Reply) {
+fn assert_same(about: &str, reply: &ReplyFrame, expected: &ReplyFrame) {
     if reply == expected {
         return;
     }
@@ -843,24 +843,28 @@ fn assert_same(about: &str, reply: &Reply, expected: &Reply) {
     );
 }
 
-fn assert_kind(reply: &Reply, kind: u8, count: usize) {
-    let Reply::Aggregate { kind: found, items } = reply else { panic!("{reply:?}") };
+fn assert_kind(reply: &ReplyFrame, kind: u8, count: usize) {
+    let ReplyFrame::Aggregate { kind: found, items } = reply else { panic!("{reply:?}") };
     assert_eq!((char::from(*found), items.len()), (char::from(kind), count));
 }
 
 /// What a worker keeps for its next turns it gives back when nothing happens for a while.
-fn memory_at_rest(control: &mut Connection) -> u64 {
+fn memory_at_rest(control: &mut TestConnection) -> u64 {
     std::thread::sleep(Duration::from_millis(500));
     used_memory(control)
 }
 
-fn used_memory(control: &mut Connection) -> u64 {
+fn used_memory(control: &mut TestConnection) -> u64 {
     let memory = control.say("INFO memory").text();
     let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
     used.and_then(|used| used.trim().parse().ok()).expect("INFO has used_memory")
 }
 
-fn wait_until(control: &mut Connection, what: &str, done: impl Fn(&mut Connection) -> bool) {
+fn wait_until(
+    control: &mut TestConnection,
+    what: &str,
+    done: impl Fn(&mut TestConnection) -> bool,
+) {
     let deadline = Instant::now() + RUN_LIMIT;
     while !done(control) {
         assert!(Instant::now() < deadline, "{what}: that does not happen");

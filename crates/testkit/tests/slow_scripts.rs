@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Received, Reply, Server};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -155,14 +155,14 @@ fn whatever_loops_others_are_told_and_it_can_be_ended() {
             |case: &&Case| ["pattern", "within one call"].iter().all(|w| !case.name.contains(w));
         CASES.iter().filter(alone)
     };
-    check(&|| Server::valkey(&[]), &mut cases());
+    check(&|| TestServer::valkey(&[]), &mut cases());
     for threads in ["1", "4"] {
-        check(&|| Server::bobbin(&["--io-threads", threads]), &mut CASES.iter());
+        check(&|| TestServer::bobbin(&["--io-threads", threads]), &mut CASES.iter());
     }
 }
 
 /// What can be ended is on one server; the others end theirs.
-fn check(start: &dyn Fn() -> Server, cases: &mut dyn Iterator<Item = &Case>) {
+fn check(start: &dyn Fn() -> TestServer, cases: &mut dyn Iterator<Item = &Case>) {
     let mut shared = None;
     for case in cases {
         let started = Instant::now();
@@ -175,11 +175,11 @@ fn check(start: &dyn Fn() -> Server, cases: &mut dyn Iterator<Item = &Case>) {
     }
 }
 
-fn check_case(case: &Case, server: &mut Server) {
+fn check_case(case: &Case, server: &mut TestServer) {
     let name = case.name;
     let mut slow = server.connect();
     slow.say("CONFIG SET busy-reply-threshold 50");
-    let mut others: Vec<Connection> = (0..8).map(|_| server.connect()).collect();
+    let mut others: Vec<TestConnection> = (0..8).map(|_| server.connect()).collect();
     let mut waiting = server.connect();
     for command in case.before {
         assert!(!slow.call(command).expect("it answers").is_error(), "{name}: {command:?}");
@@ -192,7 +192,7 @@ fn check_case(case: &Case, server: &mut Server) {
     // Perhaps before the threshold, so that it waits for what the script holds.
     waiting.send(&["GET", "k"]).expect("is sent");
     for other in &mut others {
-        let told = until(|| other.say("GET k"), Reply::is_error);
+        let told = until(|| other.say("GET k"), ReplyFrame::is_error);
         assert!(told.text().starts_with("BUSY "), "{name}: {}", told.text());
         assert!(other.say("SET elsewhere 1").text().starts_with("BUSY "), "{name}");
     }
@@ -238,16 +238,16 @@ const LONGER_COUNT: &str = "100000000";
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn slow_scripts_are_one_step_whatever_they_hold() {
     common::on_both(&[], |_, server| check_steps(server));
-    check_steps(&mut Server::bobbin(&["--io-threads", "4"]));
+    check_steps(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }
 
-fn check_steps(server: &mut Server) {
+fn check_steps(server: &mut TestServer) {
     let mut other = server.connect();
     other.say("CONFIG SET busy-reply-threshold 20");
     // Known, or not, to keep to its keys.
     for round in 0..2 {
         other.say("FLUSHALL");
-        let mut slow: Vec<Connection> = (0..3).map(|_| server.connect()).collect();
+        let mut slow: Vec<TestConnection> = (0..3).map(|_| server.connect()).collect();
         slow[0].send(&["EVAL", LONG, "1", "a", LONG_COUNT]).expect("is sent");
         slow[1].say("MULTI");
         slow[1].say("INCR b");
@@ -255,7 +255,7 @@ fn check_steps(server: &mut Server) {
         slow[1].say("INCR b");
         slow[1].send(&["EXEC"]).expect("is sent");
         slow[2].send(&["EVAL", LONG, "1", "c", LONG_COUNT]).expect("is sent");
-        let mut watchers: Vec<Connection> = (0..4).map(|_| server.connect()).collect();
+        let mut watchers: Vec<TestConnection> = (0..4).map(|_| server.connect()).collect();
         std::thread::scope(|scope| {
             for watcher in &mut watchers {
                 scope.spawn(move || {
@@ -266,7 +266,7 @@ fn check_steps(server: &mut Server) {
                             assert!(seen.text().starts_with("BUSY "), "{}", seen.text());
                             continue;
                         }
-                        let seen: Vec<String> = seen.items().iter().map(Reply::text).collect();
+                        let seen: Vec<String> = seen.items().iter().map(ReplyFrame::text).collect();
                         for (at, value) in seen.iter().enumerate() {
                             let whole = if at == 1 { "4" } else { "2" };
                             assert!(value.is_empty() || value == whole, "{at}: {value}");
@@ -283,7 +283,7 @@ fn check_steps(server: &mut Server) {
             }
             match at {
                 1 => {
-                    let replies: Vec<String> = reply.items().iter().map(Reply::text).collect();
+                    let replies: Vec<String> = reply.items().iter().map(ReplyFrame::text).collect();
                     assert_eq!(replies, ["1", "3", "4"], "round {round}");
                 }
                 _ => assert_eq!(reply.text(), "2", "round {round}"),
@@ -298,7 +298,7 @@ fn what_wrote_is_done_to_its_end_though_its_client_leaves() {
     common::on_both(&[], |_, server| check_leaving(server));
 }
 
-fn check_leaving(server: &mut Server) {
+fn check_leaving(server: &mut TestServer) {
     let mut other = server.connect();
     other.say("CONFIG SET busy-reply-threshold 20");
     for round in 0..3 {
@@ -318,7 +318,7 @@ fn check_leaving(server: &mut Server) {
     }
 }
 
-fn until(mut ask: impl FnMut() -> Reply, fits: impl Fn(&Reply) -> bool) -> Reply {
+fn until(mut ask: impl FnMut() -> ReplyFrame, fits: impl Fn(&ReplyFrame) -> bool) -> ReplyFrame {
     let started = Instant::now();
     loop {
         let reply = ask();
@@ -349,12 +349,12 @@ fn a_long_script_holds_up_only_what_needs_its_keys() {
     for threads in ["1", "3"] {
         let options = ["--io-threads", threads, "--busy-reply-threshold", "600000"];
         for is_known in [true, false] {
-            check_beside(&Server::bobbin(&options), is_known);
+            check_beside(&TestServer::bobbin(&options), is_known);
         }
     }
 }
 
-fn check_beside(server: &Server, is_known: bool) {
+fn check_beside(server: &TestServer, is_known: bool) {
     let mut other = server.connect();
     for (number, (before, last, expected)) in WAITING.iter().enumerate() {
         let source = format!("{READER} -- {number}");
@@ -380,7 +380,7 @@ fn check_beside(server: &Server, is_known: bool) {
             assert_eq!(other.say(&format!("SET beside:{at} 1")).text(), "OK");
         }
         std::thread::sleep(Duration::from_millis(20));
-        let nothing = matches!(waiting.receive_within(MOMENT), Ok(Received::Nothing));
+        let nothing = matches!(waiting.receive_within(MOMENT), Ok(ReceiveOutcome::Nothing));
         assert!(nothing, "{last} should wait");
         assert_eq!(other.say("SCRIPT KILL").text(), "OK");
         assert!(script.receive().expect("it answers").text().contains("SCRIPT KILL"));
@@ -400,7 +400,7 @@ fn check_beside(server: &Server, is_known: bool) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_needs_every_key_has_its_turn_between_scripts() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let source =
         "local n = 0 for i = 1, 100000 do n = n + i end return redis.call('INCR', KEYS[1])";
     let sha = server.connect().call(&["SCRIPT", "LOAD", source]).expect("it answers").text();
@@ -415,7 +415,7 @@ fn what_needs_every_key_has_its_turn_between_scripts() {
                     if is_over.load(Ordering::Relaxed) {
                         return;
                     }
-                    assert_eq!(connection.say(&line), Reply::integer(run + 1));
+                    assert_eq!(connection.say(&line), ReplyFrame::integer(run + 1));
                     runs.fetch_add(1, Ordering::Relaxed);
                 }
             });
@@ -446,7 +446,7 @@ const LONG_COMMANDS: &[&str] = &[
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_long_command_of_a_script_holds_up_nobody() {
-    let server = Server::bobbin(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
+    let server = TestServer::bobbin(&["--io-threads", "1", "--busy-reply-threshold", "600000"]);
     let mut other = server.connect();
     for start in (0..100_000).step_by(1000) {
         let members: Vec<String> = (start..start + 1000).map(|at| format!("member:{at}")).collect();
@@ -483,7 +483,7 @@ const PINGS: usize = 200;
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn long_changes_of_a_script_are_logged() {
-    let server = Server::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
     let mut client = server.connect();
     for start in (0..20_000).step_by(1000) {
         let members: Vec<String> = (start..start + 1000).map(|at| at.to_string()).collect();
@@ -496,12 +496,15 @@ fn long_changes_of_a_script_are_logged() {
                   redis.call('SREM', 'set', 'one more') redis.call('ZUNIONSTORE', 'sorted', 1, 'set') \
                   redis.call('SPOP', 'set', 7000) redis.call('LTRIM', 'list', 6000, -1) \
                   return redis.call('SORT', 'list', 'DESC', 'STORE', 'descending')";
-    assert_eq!(client.call(&["EVAL", script, "0"]).expect("it answers"), Reply::integer(14_000));
+    assert_eq!(
+        client.call(&["EVAL", script, "0"]).expect("it answers"),
+        ReplyFrame::integer(14_000)
+    );
     let digest = client.say("DEBUG DIGEST").text();
     assert_eq!(client.say("DEBUG LOADAOF").text(), "OK");
     assert_eq!(client.say("DEBUG DIGEST").text(), digest);
-    assert_eq!(client.say("SCARD union"), Reply::integer(20_001));
-    assert_eq!(client.say("SCARD set"), Reply::integer(13_000));
+    assert_eq!(client.say("SCARD union"), ReplyFrame::integer(20_001));
+    assert_eq!(client.say("SCARD set"), ReplyFrame::integer(13_000));
 }
 
 /// Memory is over its limit while a script holds all keys: nothing can be evicted until it ends.
@@ -512,7 +515,7 @@ fn eviction_waits_for_a_script_that_holds_everything() {
     const FILLING: &str = "for i = 1, 300 do redis.call('set', 'e' .. i, string.rep('v', 10000)) end \
         local n = 0 for i = 1, ARGV[1] do n = n + i end return redis.call('exists', 'e1', 'e300')";
     for threads in ["1", "2"] {
-        let server = Server::bobbin(&[
+        let server = TestServer::bobbin(&[
             "--io-threads",
             threads,
             "--maxmemory-policy",
@@ -533,18 +536,18 @@ fn eviction_waits_for_a_script_that_holds_everything() {
         for _ in 0..100 {
             assert_eq!(other.say("PING").text(), "PONG");
         }
-        assert!(matches!(waiting.receive_within(MOMENT), Ok(Received::Nothing)));
+        assert!(matches!(waiting.receive_within(MOMENT), Ok(ReceiveOutcome::Nothing)));
         // It saw all that it wrote.
         assert_eq!(script.receive().expect("it answers").text(), "2");
         assert_eq!(waiting.receive().expect("it answers").text(), "OK");
-        let stats = |server: &Server| server.connect().say("INFO stats").text();
+        let stats = |server: &TestServer| server.connect().say("INFO stats").text();
         bobbin_testkit::until(|| !stats(&server).contains("\r\nevicted_keys:0\r\n"));
     }
 }
 
-fn words(reply: &Reply) -> String {
+fn words(reply: &ReplyFrame) -> String {
     match reply {
-        Reply::Aggregate { items, .. } => {
+        ReplyFrame::Aggregate { items, .. } => {
             items.iter().map(words).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ")
         }
         other => other.text(),
@@ -558,7 +561,7 @@ fn words(reply: &Reply) -> String {
 fn a_long_script_that_strays_begins_anew() {
     const STRAYING: &str = "local n = 0 for i = 1, ARGV[1] do n = n + i end \
         if ARGV[2] ~= '' then return redis.call('get', ARGV[2]) end return redis.call('get', KEYS[1])";
-    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
     let mut other = server.connect();
     for round in 0..6 {
         // Each round with a source of its own, of which nothing is known.
@@ -586,22 +589,23 @@ fn who_waits_for_a_library_holds_nobody_up() {
     const COUNTING: &str = "#!lua name=counting\n\
         local function count(keys, args) for i = 1, tonumber(args[1]) do local x = i end return 1 end\n\
         server.register_function('count', count)";
-    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "600000"]);
     let mut first = server.connect();
     assert_eq!(
         first.call(&["FUNCTION", "LOAD", COUNTING]).expect("it is connected").text(),
         "counting"
     );
     // It keeps to its keys, so that it does not hold everything the next time.
-    assert_eq!(first.say("FCALL count 1 a 1"), Reply::integer(1));
-    let mut others: Vec<Connection> = (0..16).map(|_| server.connect()).collect();
+    assert_eq!(first.say("FCALL count 1 a 1"), ReplyFrame::integer(1));
+    let mut others: Vec<TestConnection> = (0..16).map(|_| server.connect()).collect();
     first.send(&["FCALL", "count", "1", "a", "300000000"]).expect("it is connected");
     // The clients of the other thread are those that are answered meanwhile.
     others.iter_mut().for_each(|other| other.send(&["PING"]).expect("it is connected"));
     let mut answered = Vec::new();
     bobbin_testkit::until(|| {
-        let hears =
-            |other: &mut Connection| matches!(other.receive_within(MOMENT), Ok(Received::Reply(_)));
+        let hears = |other: &mut TestConnection| {
+            matches!(other.receive_within(MOMENT), Ok(ReceiveOutcome::Reply(_)))
+        };
         answered.extend(others.extract_if(.., hears));
         answered.len() >= 2
     });
@@ -610,10 +614,10 @@ fn who_waits_for_a_library_holds_nobody_up() {
     for _ in 0..100 {
         assert_eq!(beside.say("PING").text(), "PONG");
     }
-    let nothing = matches!(first.receive_within(MOMENT), Ok(Received::Nothing));
+    let nothing = matches!(first.receive_within(MOMENT), Ok(ReceiveOutcome::Nothing));
     assert!(nothing, "the function should take longer than all the others");
-    assert_eq!(first.receive().expect("it is connected"), Reply::integer(1));
-    assert_eq!(waiting.receive().expect("it is connected"), Reply::integer(1));
+    assert_eq!(first.receive().expect("it is connected"), ReplyFrame::integer(1));
+    assert_eq!(waiting.receive().expect("it is connected"), ReplyFrame::integer(1));
 }
 
 /// How long it is seen whether a reply is there.

@@ -4,20 +4,20 @@
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{TestConnection, TestServer};
 
 const LIMIT: Duration = Duration::from_secs(10);
 /// Longer than what waits for it not to be over.
 const LONG: &str = "fdatasync:delay_enter=15000000";
 
-fn start(fault: &str, folder: &Folder) -> Server {
+fn start(fault: &str, folder: &Folder) -> TestServer {
     let own = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "everysec"];
-    let started = Server::meddled_with(fault, &own);
+    let started = TestServer::meddled_with(fault, &own);
     started.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Asks until INFO has this.
-fn await_field(client: &mut Connection, field: &str) {
+fn await_field(client: &mut TestConnection, field: &str) {
     let deadline = Instant::now() + LIMIT;
     loop {
         let info = client.say("INFO persistence").text();
@@ -57,7 +57,7 @@ fn writing_goes_on_beside_an_fsync() {
     assert_eq!(client.say("WAITAOF 1 0 50").items()[0].as_integer(), Some(0));
     assert!(server.kill());
     let log = ["--dir", folder.text(), "--appendonly", "yes"];
-    let server = Server::bobbin(&log);
+    let server = TestServer::bobbin(&log);
     assert_eq!(server.connect().say("DBSIZE").text(), "1002");
 }
 
@@ -79,7 +79,7 @@ fn a_rewrite_begins_beside_an_fsync() {
     assert!(client.say("INFO persistence").text().contains("aof_last_bgrewrite_status:ok"));
     assert!(server.kill());
     let log = ["--dir", folder.text(), "--appendonly", "yes"];
-    let server = Server::bobbin(&log);
+    let server = TestServer::bobbin(&log);
     assert_eq!(server.connect().say("DBSIZE").text(), "4");
 }
 
@@ -105,7 +105,7 @@ fn an_fsync_that_fails_beside_the_writing() {
     assert!(!manifest.contains("appendonly.aof.1.base"), "{manifest}");
     assert!(server.kill());
     let log = ["--dir", folder.text(), "--appendonly", "yes"];
-    let server = Server::bobbin(&log);
+    let server = TestServer::bobbin(&log);
     let mut client = server.connect();
     assert_eq!(client.say("GET first").text(), "1");
     assert_eq!(client.say("GET last").text(), "1");

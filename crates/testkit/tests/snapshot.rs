@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{Connection, Received, Server, peers, until};
+use bobbin_testkit::{ReceiveOutcome, TestConnection, TestServer, peers, until};
 
 /// Values of every type, packed and not.
-fn fill(to: &mut Connection, keys: usize) {
+fn fill(to: &mut TestConnection, keys: usize) {
     for key in 0..keys {
         let (name, many) = (format!("{key}"), if key % 7 == 0 { 700 } else { 5 });
         let words = |command: &str, kind: &str, of: &dyn Fn(usize) -> Vec<String>| {
@@ -34,11 +34,11 @@ fn fill(to: &mut Connection, keys: usize) {
     }
 }
 
-fn digest(of: &mut Connection) -> String {
+fn digest(of: &mut TestConnection) -> String {
     of.call(&["DEBUG", "DIGEST"]).expect("answers").text()
 }
 
-fn ask(connection: &mut Connection, words: &[&str]) -> String {
+fn ask(connection: &mut TestConnection, words: &[&str]) -> String {
     connection.call(words).expect("answers").text()
 }
 
@@ -46,11 +46,11 @@ const LIMIT: Duration = Duration::from_secs(30);
 const DEBUG: [&str; 2] = ["--enable-debug-command", "yes"];
 
 /// A server that finds a file.
-fn start_with(file: &Path) -> Server {
+fn start_with(file: &Path) -> TestServer {
     let folder = file.parent().and_then(Path::to_str).expect("UTF-8");
     let file = file.file_name().and_then(|name| name.to_str()).expect("UTF-8");
     // The last one wins over that of every test.
-    Server::bobbin(&[&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat())
+    TestServer::bobbin(&[&DEBUG[..], &["--dir", folder, "--dbfilename", file]].concat())
 }
 
 /// While a file is loaded, options that say where files are, or turn the log on, are not set;
@@ -66,7 +66,7 @@ fn options_that_wait_until_all_is_loaded() {
         let loading_text = loading_text.as_str();
         let dir = ["--dir", folder.text()];
         let source =
-            Server::start(&program, &[&DEBUG[..], &dir, &["--rdbcompression", "no"]].concat())
+            TestServer::start(&program, &[&DEBUG[..], &dir, &["--rdbcompression", "no"]].concat())
                 .expect("it starts");
         let mut client = source.connect();
         ask(&mut client, &["DEBUG", "POPULATE", "400", "key", "100000"]);
@@ -94,7 +94,7 @@ fn options_that_wait_until_all_is_loaded() {
         let deadline = Instant::now() + Duration::from_secs(20);
         let mut client = loop {
             assert!(Instant::now() < deadline, "it listens");
-            match Connection::open(format!("127.0.0.1:{port}").parse().expect("an address")) {
+            match TestConnection::open(format!("127.0.0.1:{port}").parse().expect("an address")) {
                 Ok(client) => break client,
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }
@@ -128,7 +128,7 @@ fn options_that_wait_until_all_is_loaded() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn others_are_served_while_one_saves() {
-    let server = Server::bobbin(&[&DEBUG[..], &["--io-threads", "2"]].concat());
+    let server = TestServer::bobbin(&[&DEBUG[..], &["--io-threads", "2"]].concat());
     let (mut client, mut other) = (server.connect(), server.connect());
     ask(&mut other, &["DEBUG", "POPULATE", "1000"]);
     // So slow that it does not end by itself.
@@ -148,7 +148,7 @@ fn others_are_served_while_one_saves() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn snapshots_are_written_when_it_is_said() {
-    let server = Server::bobbin(&["--save", "1 2"]);
+    let server = TestServer::bobbin(&["--save", "1 2"]);
     let file = server.folder().join("dump.rdb");
     let mut client = server.connect();
     ask(&mut client, &["ACL", "SETUSER", "somebody", "on"]);
@@ -165,7 +165,7 @@ fn snapshots_are_written_when_it_is_said() {
         ("3600 1000", "SHUTDOWN", true),
         ("3600 1000", "SHUTDOWN NOSAVE", false),
     ] {
-        let mut server = Server::bobbin(&["--save", points]);
+        let mut server = TestServer::bobbin(&["--save", points]);
         let mut client = server.connect();
         ask(&mut client, &["SET", "a", "1"]);
         let words: Vec<&str> = end.split(' ').collect();
@@ -188,7 +188,7 @@ impl Drop for Killed {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_background_save_is_the_state_at_its_beginning() {
-    let server = Server::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "100"]].concat());
+    let server = TestServer::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "100"]].concat());
     let mut client = server.connect();
     fill(&mut client, 300);
     let before = digest(&mut client);
@@ -223,7 +223,7 @@ fn a_background_save_is_the_state_at_its_beginning() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_kill_in_the_midst_of_a_save_leaves_the_old_file() {
-    let server = Server::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "10000"]].concat());
+    let server = TestServer::bobbin(&[&DEBUG[..], &["--rdb-key-save-delay", "10000"]].concat());
     let mut client = server.connect();
     ask(&mut client, &["SET", "k", "old"]);
     assert_eq!(ask(&mut client, &["SAVE"]), "OK");
@@ -239,7 +239,7 @@ fn a_kill_in_the_midst_of_a_save_leaves_the_old_file() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn damaged_files_are_refused_with_a_reason() {
-    let server = Server::bobbin(&DEBUG);
+    let server = TestServer::bobbin(&DEBUG);
     let mut client = server.connect();
     fill(&mut client, 10);
     assert_eq!(ask(&mut client, &["SAVE"]), "OK");
@@ -294,7 +294,7 @@ fn no_more_is_evicted_beside_a_snapshot() {
     const SIZE: usize = 20_000;
     let evicted = |saves: bool| {
         let slow = ["--rdb-key-save-delay", "20000", "--maxmemory-policy", "allkeys-random"];
-        let server = Server::bobbin(&[&slow[..], &["--io-threads", "2"]].concat());
+        let server = TestServer::bobbin(&[&slow[..], &["--io-threads", "2"]].concat());
         let mut client = server.connect();
         let value = "x".repeat(SIZE);
         let mut fill = |prefix: &str, count: usize| {
@@ -327,7 +327,7 @@ fn no_more_is_evicted_beside_a_snapshot() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn expired_fields_are_not_loaded() {
-    let server = Server::bobbin(&["--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--enable-debug-command", "yes"]);
     let mut client = server.connect();
     client.say("DEBUG SET-ACTIVE-EXPIRE 0");
     for (key, fields) in [("whole", "f v"), ("part", "f v g w")] {
@@ -345,7 +345,7 @@ fn expired_fields_are_not_loaded() {
 }
 
 /// A number that INFO tells.
-fn field(client: &mut Connection, section: &str, name: &str) -> u64 {
+fn field(client: &mut TestConnection, section: &str, name: &str) -> u64 {
     let text = ask(client, &["INFO", section]);
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
@@ -355,7 +355,7 @@ fn field(client: &mut Connection, section: &str, name: &str) -> u64 {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_save_waits_for_a_rewrite() {
-    let server = Server::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--appendonly", "yes", "--enable-debug-command", "yes"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     client.say("DEBUG POPULATE 1000");
     client.say("CONFIG SET rdb-key-save-delay 100000");
@@ -377,7 +377,7 @@ fn a_save_waits_for_a_rewrite() {
 fn without_a_thread_no_cut_is_begun() {
     let folder = Folder::new();
     let arguments = ["--enable-debug-command", "yes", "--appendonly", "yes", "--io-threads", "2"];
-    let Some(server) = Server::of_nobody(folder.path(), &arguments) else { return };
+    let Some(server) = TestServer::of_nobody(folder.path(), &arguments) else { return };
     let (mut client, mut other) = (server.connect(), server.connect());
     client.say("DEBUG POPULATE 300");
     client.say("CONFIG SET rdb-key-save-delay 3000");
@@ -390,7 +390,7 @@ fn without_a_thread_no_cut_is_begun() {
         other.send(&["CONFIG", "SET", "maxclients", "500"]).expect("is sent");
         for waiting in [&mut other, &mut client] {
             let received = waiting.receive_within(LIMIT).expect("it lives");
-            let Received::Reply(reply) = received else { panic!("{command}: no answer") };
+            let ReceiveOutcome::Reply(reply) = received else { panic!("{command}: no answer") };
             let text = reply.text();
             assert!(text == "OK" || text.starts_with(expected), "{command}: {text}");
         }
@@ -418,7 +418,7 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
     const CLIENTS: usize = 8;
     for command in ["BGSAVE", "BGREWRITEAOF"] {
         // One worker: a client that is served meanwhile shares it with those that wait.
-        let server = Server::bobbin(&["--io-threads", "1"]);
+        let server = TestServer::bobbin(&["--io-threads", "1"]);
         let mut client = server.connect();
         let value = "x".repeat(3000);
         for key in 0..KEYS {
@@ -461,7 +461,7 @@ fn writers_wait_for_a_slow_snapshot_until_it_is_given_up() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_another_process_left_is_overwritten() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     assert_eq!(client.say("SET k v").text(), "OK");
     for number in 0..2 {

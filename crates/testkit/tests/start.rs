@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Reply, Server, peers, until};
+use bobbin_testkit::{ReplyFrame, TestServer, peers, until};
 
 /// The directives of such files, under a heading for each.
 const SHIPPED: &str = include_str!("shipped/directives.txt");
@@ -29,9 +29,9 @@ fn shipped_configurations_start_it() {
         let file = folder.path().join("shipped.conf");
         std::fs::write(&file, lines.join("\n")).expect("it is written");
         let file = file.to_str().expect("a name");
-        let server = Server::bobbin(&[file]);
+        let server = TestServer::bobbin(&[file]);
         let mut client = server.connect();
-        assert_eq!(client.say("SET key value"), Reply::simple("OK"), "{title}");
+        assert_eq!(client.say("SET key value"), ReplyFrame::simple("OK"), "{title}");
         for line in &lines {
             let (name, value) = line.split_once(' ').expect("a value");
             let shown = client.say(&format!("CONFIG GET {name}"));
@@ -52,7 +52,7 @@ fn shipped_configurations_start_it() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_says_at_start_what_it_does() {
     let metrics = bobbin_testkit::server::free_port().expect("a port").to_string();
-    let server = Server::bobbin(&["--appendonly", "yes", "--metrics-port", &metrics]);
+    let server = TestServer::bobbin(&["--appendonly", "yes", "--metrics-port", &metrics]);
     let address = server.address();
     let expected = [
         format!("Listening on: {address}"),
@@ -76,7 +76,7 @@ fn it_says_at_start_what_it_does() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_names_what_it_passes_over() {
-    let server = Server::bobbin(&["--rdma-port", "1", "--unsupported-directives", "warn"]);
+    let server = TestServer::bobbin(&["--rdma-port", "1", "--unsupported-directives", "warn"]);
     let log = server.log();
     assert!(log.contains("command line: 'rdma-port \"1\"' is passed over"), "{log}");
 }
@@ -85,15 +85,15 @@ fn it_names_what_it_passes_over() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn it_says_how_to_end_it_without_a_snapshot() {
-    let mut server = Server::bobbin(&["--save", "3600 1000"]);
+    let mut server = TestServer::bobbin(&["--save", "3600 1000"]);
     let mut client = server.connect();
     client.say("SET key value");
     // A folder stands where the file should be.
     std::fs::create_dir_all(server.folder().join("dump.rdb/full")).expect("it is made");
     server.signal("TERM");
     until(|| server.log().contains("say SHUTDOWN NOSAVE or SHUTDOWN FORCE"));
-    assert_eq!(client.say("GET key"), Reply::bulk("value"));
-    assert_eq!(client.say("CONFIG SET shutdown-on-sigterm nosave"), Reply::simple("OK"));
+    assert_eq!(client.say("GET key"), ReplyFrame::bulk("value"));
+    assert_eq!(client.say("CONFIG SET shutdown-on-sigterm nosave"), ReplyFrame::simple("OK"));
     server.signal("TERM");
     assert!(server.wait(bobbin_testkit::PATIENCE).is_some_and(|status| status.success()));
 }
@@ -116,7 +116,7 @@ fn texts_are_sorted_by_a_locale() {
             format!("#!/bin/sh\nLOCPATH={} exec {} \"$@\"\n", folder.text(), program.display());
         std::fs::write(&script, text).expect("it is written");
         std::fs::set_permissions(&script, Permissions::from_mode(0o755)).expect("it may be run");
-        Server::start(&script, &["--locale-collate", "de_DE.UTF-8"]).expect("it starts")
+        TestServer::start(&script, &["--locale-collate", "de_DE.UTF-8"]).expect("it starts")
     };
     let mut orders = Vec::new();
     for program in [peers::peer("valkey-server"), peers::bobbin()] {
@@ -128,7 +128,7 @@ fn texts_are_sorted_by_a_locale() {
             client.say(&format!("SET weight_{word} {word}"));
         }
         let order = ["SORT words ALPHA", "SORT words BY weight_* ALPHA DESC"]
-            .map(|sort| client.say(sort).items().iter().map(Reply::text).collect::<Vec<_>>());
+            .map(|sort| client.say(sort).items().iter().map(ReplyFrame::text).collect::<Vec<_>>());
         orders.push(order);
     }
     assert_eq!(orders[0], orders[1]);
@@ -146,14 +146,14 @@ fn it_takes_of_the_machine_what_it_needs() {
             shell.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(peers::bobbin());
             shell
         };
-        let server = Server::start_by(begin, &[]).expect("it starts");
+        let server = TestServer::start_by(begin, &[]).expect("it starts");
         let found = server.connect().say("CONFIG GET maxclients").items()[1].text();
         assert_eq!(found, clients, "{limits}: {}", server.log());
         let told = server.log().contains("maxclients has been reduced to 24");
         assert_eq!(told, clients == "24", "{limits}: {}", server.log());
     }
     for (option, wants_them) in [("yes", "0"), ("no", "1")] {
-        let server = Server::bobbin(&["--disable-thp", option]);
+        let server = TestServer::bobbin(&["--disable-thp", option]);
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.id()));
         let status = status.expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{TestConnection, TestServer};
 
 mod common;
 
@@ -20,7 +20,7 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-fn receive(connection: &mut Connection, what: &str) -> String {
+fn receive(connection: &mut TestConnection, what: &str) -> String {
     connection.receive().unwrap_or_else(|error| panic!("{what}: {error}")).text()
 }
 
@@ -128,7 +128,7 @@ fn lines_of_http_end_the_connection() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn limits_hold_for_commands_in_pieces() {
-    let server = Server::bobbin(&ARGUMENTS);
+    let server = TestServer::bobbin(&ARGUMENTS);
     let header = format!("PING\r\n*2\r\n$4\r\nECHO\r\n${}\r\n", BULK_LEN_MAX + 1);
     for cut in 1..header.len() {
         let mut connection = server.connect();
@@ -153,10 +153,10 @@ fn limits_hold_for_commands_in_pieces() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replies_to_strangers_are_bounded() {
     for driver in ["epoll", "io_uring"] {
-        let server = Server::bobbin(&["--requirepass", "secret", "--io-driver", driver]);
+        let server = TestServer::bobbin(&["--requirepass", "secret", "--io-driver", driver]);
         let mut admin = server.connect();
         admin.say("AUTH secret");
-        let closed = |admin: &mut Connection| -> u64 {
+        let closed = |admin: &mut TestConnection| -> u64 {
             let stats = admin.say("INFO stats").text();
             let line = stats
                 .lines()

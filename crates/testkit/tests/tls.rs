@@ -6,10 +6,10 @@ use std::net::{Shutdown, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use bobbin_client::{Address, Client, TlsConnector, TlsOptions, Transport, Value};
+use bobbin_client::{RespClient, ServerAddress, TlsConnector, TlsOptions, Transport, Value};
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
-use bobbin_testkit::{Server, peers, until};
+use bobbin_testkit::{TestServer, peers, until};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -106,7 +106,7 @@ fn who_reads_slowly_gets_everything_and_holds_up_nobody() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_come_over_tls_and_connections_change_workers() {
     on_both_drivers(&["--tls-auth-clients", "no", "--io-threads", "2"], |server| {
-        let mut listeners: Vec<Client> = (0..8).map(|_| connect(server)).collect();
+        let mut listeners: Vec<RespClient> = (0..8).map(|_| connect(server)).collect();
         for listener in &mut listeners {
             listener.command(&["SUBSCRIBE", "news"]).unwrap();
         }
@@ -167,7 +167,7 @@ fn clients_show_certificates_as_asked() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_certificate_may_name_the_user() {
     let arguments = ["--requirepass", "secret", "--tls-auth-clients-user", "CN"];
-    let server = TlsServer::start(Server::bobbin, "server", &arguments);
+    let server = TlsServer::start(TestServer::bobbin, "server", &arguments);
     let shown = |name: &str| TlsOptions {
         certificate: Some(server.certificates.path(&format!("{name}.crt")).into()),
         key: Some(server.certificates.path(&format!("{name}.key")).into()),
@@ -212,9 +212,9 @@ fn protected_mode_holds_over_tls() {
     on_both_drivers(&["--tls-auth-clients", "no", "--bind", "0.0.0.0"], |server| {
         let connector = TlsConnector::new(&options(server, None)).unwrap();
         let connect = |host: &str| {
-            let address = Address::Tcp { host: host.to_owned(), port: server.port };
+            let address = ServerAddress::Tcp { host: host.to_owned(), port: server.port };
             let transport = Transport { tls: Some(connector.clone()), ..Transport::default() };
-            Client::connect_to(&address, &transport)
+            RespClient::connect_to(&address, &transport)
         };
         // Its own words may be what the connection's end cuts off.
         let stranger = connect(&elsewhere).ok();
@@ -242,7 +242,7 @@ fn address_elsewhere() -> Option<String> {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn strangers_are_sent_little() {
-    let server = TlsServer::start(Server::bobbin, "server", &["--requirepass", "secret"]);
+    let server = TlsServer::start(TestServer::bobbin, "server", &["--requirepass", "secret"]);
     let mut stranger = server.server.connect();
     let refused = b"*1\r\n$4\r\nPING\r\n".repeat(1000);
     // Until the socket takes no more, and some: nothing of it is read.
@@ -257,7 +257,7 @@ fn strangers_are_sent_little() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn certificates_are_replaced_while_clients_stay() {
-    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let server = TlsServer::start(TestServer::bobbin, "server", &["--tls-auth-clients", "no"]);
     let others = Certificates::create();
     let mut control = server.server.connect();
     let mut before = connect(&server);
@@ -319,7 +319,7 @@ fn sessions_go_on_where_that_is_allowed() {
         (&["--tls-protocols", "TLSv1.2", "--tls-session-caching", "no"], false),
         (&["--tls-session-cache-timeout", "0"], false),
     ] {
-        let server = TlsServer::start(Server::bobbin, "server", arguments);
+        let server = TlsServer::start(TestServer::bobbin, "server", arguments);
         let connector = TlsConnector::new(&options(&server, Some(&server.certificates))).unwrap();
         for _ in 0..3 {
             let mut client = connect_by(&server, &connector).unwrap();
@@ -391,7 +391,7 @@ fn who_never_finishes_a_handshake_goes() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_port_for_plain_connections_can_be_closed() {
-    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let server = TlsServer::start(TestServer::bobbin, "server", &["--tls-auth-clients", "no"]);
     let mut control = server.server.connect();
     let plain = control.say("CONFIG GET port").items()[1].text();
     assert_eq!(control.say("CONFIG SET port 0").text(), "OK");
@@ -433,7 +433,7 @@ fn options_that_cannot_be_followed_are_refused_with_the_reason() {
     ] {
         let port = bobbin_testkit::server::free_port().unwrap().to_string();
         let arguments = [&["--tls-port", &port][..], arguments].concat();
-        let error = Server::start(&peers::bobbin(), &arguments).expect_err("it cannot start");
+        let error = TestServer::start(&peers::bobbin(), &arguments).expect_err("it cannot start");
         assert!(error.contains(reason), "{arguments:?}: {error}");
     }
 }
@@ -441,7 +441,7 @@ fn options_that_cannot_be_followed_are_refused_with_the_reason() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_key_may_be_encrypted() {
-    let server = TlsServer::start(Server::bobbin, "server", &["--tls-auth-clients", "no"]);
+    let server = TlsServer::start(TestServer::bobbin, "server", &["--tls-auth-clients", "no"]);
     let (key, encrypted) =
         (server.certificates.path("server.key"), server.certificates.path("encrypted.key"));
     let mut control = server.server.connect();
@@ -480,8 +480,8 @@ fn what_was_done_before_the_end_is_answered() {
         let folder = Folder::new();
         let log = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "always"];
         let own = ["--io-driver", driver, "--io-threads", "2", "--enable-debug-command", "yes"];
-        let mut server = TlsServer::start(Server::bobbin, "server", &[log, own].concat());
-        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| connect(&server)).collect();
+        let mut server = TlsServer::start(TestServer::bobbin, "server", &[log, own].concat());
+        let mut clients: Vec<RespClient> = (0..CLIENTS).map(|_| connect(&server)).collect();
         let mut last = connect(&server);
         assert_eq!(text(&mut last, "DEBUG AOF-FLUSH-SLEEP 400000"), "OK");
         // The log's thread is at work on this one while the others come.
@@ -505,7 +505,7 @@ fn what_was_done_before_the_end_is_answered() {
         let status = server.server.wait(Duration::from_secs(30)).expect("it ends");
         assert_eq!(status.code(), Some(0), "{driver}");
         drop(server);
-        let server = Server::bobbin(&log);
+        let server = TestServer::bobbin(&log);
         let mut client = server.connect();
         assert_eq!(client.say("GET last").text(), "1");
         let counted = answers.iter().filter(|answers| answers.len() == 3).count();
@@ -521,7 +521,7 @@ fn what_was_done_before_the_end_is_answered() {
 }
 
 /// Every reply to come.
-fn until_closed(client: &mut Client) -> Vec<Value> {
+fn until_closed(client: &mut RespClient) -> Vec<Value> {
     let mut replies = Vec::new();
     loop {
         match client.receive() {
@@ -581,7 +581,7 @@ fn strangers_have_their_limits() {
 fn on_both_drivers(arguments: &[&str], test: impl Fn(&TlsServer)) {
     for driver in ["epoll", "io_uring"] {
         let arguments = [&["--io-driver", driver][..], arguments].concat();
-        test(&TlsServer::start(Server::bobbin, "server", &arguments));
+        test(&TlsServer::start(TestServer::bobbin, "server", &arguments));
     }
 }
 
@@ -595,19 +595,19 @@ fn options(server: &TlsServer, shown: Option<&Certificates>) -> TlsOptions {
     }
 }
 
-fn connect(server: &TlsServer) -> Client {
+fn connect(server: &TlsServer) -> RespClient {
     let connector = TlsConnector::new(&options(server, Some(&server.certificates))).unwrap();
     connect_by(server, &connector).unwrap()
 }
 
-fn connect_by(server: &TlsServer, connector: &TlsConnector) -> std::io::Result<Client> {
-    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port: server.port };
+fn connect_by(server: &TlsServer, connector: &TlsConnector) -> std::io::Result<RespClient> {
+    let address = ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: server.port };
     let transport = Transport {
         tls: Some(connector.clone()),
         timeout: Some(Duration::from_secs(20)),
         ..Transport::default()
     };
-    let mut client = Client::connect_to(&address, &transport)?;
+    let mut client = RespClient::connect_to(&address, &transport)?;
     client.set_read_timeout(Some(Duration::from_secs(20)))?;
     Ok(client)
 }
@@ -628,7 +628,7 @@ fn socket(server: &TlsServer) -> TcpStream {
     socket
 }
 
-fn text(client: &mut Client, line: &str) -> String {
+fn text(client: &mut RespClient, line: &str) -> String {
     match client.line(line).unwrap() {
         Value::Simple(text) | Value::Bulk(text) | Value::Error(text) => {
             String::from_utf8(text).unwrap()

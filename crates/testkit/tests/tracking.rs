@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bobbin_testkit::{Connection, Received, Reply, Server};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
 mod common;
 
@@ -42,18 +42,18 @@ fn no_copy_is_stale_at_rest() {
     on_both(&["--io-threads", "3"], |name, server| disturb(name, server));
     for driver in ["epoll", "io_uring"] {
         let arguments = ["--io-threads", "3", "--io-driver", driver];
-        disturb(driver, &Server::bobbin(&arguments));
+        disturb(driver, &TestServer::bobbin(&arguments));
     }
     let always = ["--io-threads", "2", "--appendonly", "yes", "--appendfsync", "always"];
-    disturb("always", &Server::bobbin(&always));
+    disturb("always", &TestServer::bobbin(&always));
     // A table that is too small gives copies up all the time.
     let small = ["--io-threads", "3", "--tracking-table-max-keys", "5"];
-    disturb("small table", &Server::bobbin(&small));
+    disturb("small table", &TestServer::bobbin(&small));
 }
 
-fn disturb(name: &str, server: &Server) {
+fn disturb(name: &str, server: &TestServer) {
     let done = AtomicBool::new(false);
-    let readers: Vec<(Way, Connection, Copies)> = std::thread::scope(|scope| {
+    let readers: Vec<(Way, TestConnection, Copies)> = std::thread::scope(|scope| {
         let _end = Ends(&done);
         let done = &done;
         let reading: Vec<_> = WAYS
@@ -81,7 +81,8 @@ fn disturb(name: &str, server: &Server) {
     });
     let mut control = server.connect();
     for (way, mut connection, mut copies) in readers {
-        while let Received::Reply(reply) = connection.receive_within(SILENCE).expect("bytes") {
+        while let ReceiveOutcome::Reply(reply) = connection.receive_within(SILENCE).expect("bytes")
+        {
             assert!(take_push(&reply, &mut copies), "{name}: {way:?} got {reply:?}");
         }
         for (key, copy) in copies {
@@ -101,8 +102,8 @@ impl Drop for Ends<'_> {
 }
 
 /// Drops what a push says is no longer right; whether it was one.
-fn take_push(reply: &Reply, copies: &mut Copies) -> bool {
-    let Reply::Aggregate { kind: b'>', items } = reply else { return false };
+fn take_push(reply: &ReplyFrame, copies: &mut Copies) -> bool {
+    let ReplyFrame::Aggregate { kind: b'>', items } = reply else { return false };
     let [word, keys] = &items[..] else { return false };
     if word.bytes() != Some(b"invalidate") {
         return false;
@@ -116,12 +117,17 @@ fn take_push(reply: &Reply, copies: &mut Copies) -> bool {
     true
 }
 
-fn value(reply: &Reply) -> Option<String> {
+fn value(reply: &ReplyFrame) -> Option<String> {
     (!reply.is_null()).then(|| reply.text())
 }
 
 /// Reads and keeps what it read until the writers are done.
-fn read(server: &Server, way: Way, seed: u64, done: &AtomicBool) -> (Way, Connection, Copies) {
+fn read(
+    server: &TestServer,
+    way: Way,
+    seed: u64,
+    done: &AtomicBool,
+) -> (Way, TestConnection, Copies) {
     let mut connection = server.connect();
     connection.say("HELLO 3");
     let tracking = match way {
@@ -178,7 +184,7 @@ fn read(server: &Server, way: Way, seed: u64, done: &AtomicBool) -> (Way, Connec
 }
 
 /// The next reply; pushes before it are seen to.
-fn answer(connection: &mut Connection, copies: &mut Copies) -> Reply {
+fn answer(connection: &mut TestConnection, copies: &mut Copies) -> ReplyFrame {
     loop {
         let reply = connection.receive().expect("a reply");
         if !take_push(&reply, copies) {
@@ -189,7 +195,7 @@ fn answer(connection: &mut Connection, copies: &mut Copies) -> Reply {
 }
 
 /// Changes keys in all manners.
-fn write(server: &Server, seed: u64) {
+fn write(server: &TestServer, seed: u64) {
     let mut connection = server.connect();
     let mut random = seed;
     for number in 0..WRITES {
@@ -259,7 +265,7 @@ fn redirected_messages_arrive() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn long_replies_are_revoked_behind_them() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let (mut reader, mut writer) = (server.connect(), server.connect());
     for lot in 0..60 {
         let members: Vec<String> = (0..1000).map(|i| format!("m{}", lot * 1000 + i)).collect();

@@ -4,14 +4,14 @@
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-use bobbin_testkit::{Connection, Server};
+use bobbin_testkit::{TestConnection, TestServer};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn long_replies_to_many_clients_come_in_order() {
     on_all(|server| {
         fill(server);
-        let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        let mut clients: Vec<TestConnection> = (0..CLIENTS).map(|_| server.connect()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             for round in 0..ROUNDS {
                 client.send(&["LRANGE", "list", "0", "-1"]).expect("is sent");
@@ -36,7 +36,7 @@ fn who_closes_after_sending_has_all_executed() {
     on_all(|server| {
         fill(server);
         // Kept to the end: closed with replies unread, the kernel would throw away what was sent.
-        let mut clients: Vec<Connection> = (0..CLIENTS).map(|_| server.connect()).collect();
+        let mut clients: Vec<TestConnection> = (0..CLIENTS).map(|_| server.connect()).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             for _ in 0..ROUNDS {
                 client.send(&["LRANGE", "list", "0", "-1"]).expect("is sent");
@@ -96,10 +96,10 @@ fn who_is_put_off_where_another_one_left_is_served_once() {
     });
 }
 
-fn on_all(test: impl Fn(&Server)) {
-    test(&Server::valkey(&[]));
+fn on_all(test: impl Fn(&TestServer)) {
+    test(&TestServer::valkey(&[]));
     for driver in ["epoll", "io_uring"] {
-        test(&Server::bobbin(&["--io-driver", driver, "--io-threads", "2"]));
+        test(&TestServer::bobbin(&["--io-driver", driver, "--io-threads", "2"]));
     }
 }
 
@@ -107,7 +107,7 @@ fn items() -> Vec<String> {
     (0..LEN).map(|number| format!("{number:0100}")).collect()
 }
 
-fn fill(server: &Server) {
+fn fill(server: &TestServer) {
     let mut command = vec!["RPUSH".to_owned(), "list".to_owned()];
     command.extend(items());
     assert_eq!(server.connect().call(&command).expect("is filled").as_integer(), Some(LEN as i64));

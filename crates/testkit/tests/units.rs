@@ -6,33 +6,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::{Connection, Received, Reply, Server, until};
+use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer, until};
 
 /// How long nothing must arrive where nothing may.
 const SILENCE: Duration = Duration::from_millis(100);
 /// How long what has to arrive may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn logged(folder: &Folder, arguments: &[&str]) -> Server {
+fn logged(folder: &Folder, arguments: &[&str]) -> TestServer {
     let own = ["--dir", folder.text(), "--appendonly", "yes", "--appendfsync", "always"];
-    Server::bobbin(&[&own, arguments].concat())
+    TestServer::bobbin(&[&own, arguments].concat())
 }
 
-fn field(client: &mut Connection, section: &str, name: &str) -> String {
+fn field(client: &mut TestConnection, section: &str, name: &str) -> String {
     let info = client.say(&format!("INFO {section}")).text();
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.unwrap_or_default().to_owned()
 }
 
-fn is_busy(client: &mut Connection) -> bool {
+fn is_busy(client: &mut TestConnection) -> bool {
     client.say("GET nothing").text().starts_with("BUSY")
 }
 
-fn hears(client: &mut Connection, limit: Duration) -> Option<Reply> {
+fn hears(client: &mut TestConnection, limit: Duration) -> Option<ReplyFrame> {
     match client.receive_within(limit).expect("it is connected") {
-        Received::Reply(reply) => Some(reply),
-        Received::Nothing => None,
-        Received::Closed => panic!("the connection ended"),
+        ReceiveOutcome::Reply(reply) => Some(reply),
+        ReceiveOutcome::Nothing => None,
+        ReceiveOutcome::Closed => panic!("the connection ended"),
     }
 }
 
@@ -111,14 +111,14 @@ fn a_deletion_is_logged_before_others_write_again() {
             });
         }
         for number in 0..KEYS {
-            assert_eq!(client.say(&format!("DEL {}", key(number))), Reply::integer(1));
+            assert_eq!(client.say(&format!("DEL {}", key(number))), ReplyFrame::integer(1));
         }
         done.store(true, Ordering::Relaxed);
     });
-    let fields = |client: &mut Connection| -> Vec<Vec<String>> {
+    let fields = |client: &mut TestConnection| -> Vec<Vec<String>> {
         let of = |number| {
             let reply = client.say(&format!("HKEYS {}", key(number)));
-            let mut names: Vec<_> = reply.items().iter().map(Reply::text).collect();
+            let mut names: Vec<_> = reply.items().iter().map(ReplyFrame::text).collect();
             names.sort();
             names
         };
@@ -127,7 +127,7 @@ fn a_deletion_is_logged_before_others_write_again() {
     let before = fields(&mut client);
     assert!(before.iter().all(|names| names.iter().all(|name| name.starts_with("round"))));
     client.say("SET last 1");
-    assert_eq!(client.say("WAITAOF 1 0 0").items()[0], Reply::integer(1));
+    assert_eq!(client.say("WAITAOF 1 0 0").items()[0], ReplyFrame::integer(1));
     drop(client);
     server.kill();
     let server = logged(&folder, &arguments);
@@ -139,7 +139,7 @@ fn a_deletion_is_logged_before_others_write_again() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_script_is_not_heard_before_it_is_over() {
-    let server = Server::bobbin(&[
+    let server = TestServer::bobbin(&[
         "--io-threads",
         "2",
         "--busy-reply-threshold",
@@ -169,7 +169,7 @@ fn a_script_is_not_heard_before_it_is_over() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_slow_script_is_alone() {
-    let server = Server::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--busy-reply-threshold", "20"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     for round in 0..4 {
         client.say("SET mortal 1 PX 60");
@@ -185,7 +185,7 @@ fn a_slow_script_is_alone() {
         assert_eq!(other.say("SCRIPT KILL").text(), "OK", "round {round}");
         let reply = client.receive().expect("it is connected").text();
         assert!(reply.contains("Script killed by user"), "{reply}");
-        assert_eq!(client.say("EXISTS mortal"), Reply::integer(0));
+        assert_eq!(client.say("EXISTS mortal"), ReplyFrame::integer(0));
     }
 }
 
@@ -200,14 +200,14 @@ fn half_a_script_is_never_saved() {
         "redis.call('decr', KEYS[1]) for i = 1, 2e7 do local x = i end redis.call('incr', KEYS[2])",
         "redis.call('decr', 'a') for i = 1, 2e7 do local x = i end redis.call('incr', 'b')",
     ] {
-        let mut server = Server::bobbin(&arguments);
+        let mut server = TestServer::bobbin(&arguments);
         let (mut client, mut other) = (server.connect(), server.connect());
         client.say("MSET a 10 b 0");
         client.send(&["EVAL", script, "2", "a", "b"]).expect("it is connected");
         until(|| is_busy(&mut other) || other.say("GET a").text() == "9");
         server.signal("TERM");
         assert!(server.wait(LIMIT).is_some(), "it ends");
-        let server = Server::bobbin(&arguments);
+        let server = TestServer::bobbin(&arguments);
         let mut client = server.connect();
         let [a, b] = ["GET a", "GET b"].map(|line| client.say(line).text().parse().unwrap_or(0));
         assert_eq!(a + b, 10, "{a} and {b} of a transfer of 1 from 10");
@@ -218,7 +218,7 @@ fn half_a_script_is_never_saved() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_waited_beside_a_pause_waits_for_its_end() {
-    let server = Server::bobbin(&["--io-threads", "3"]);
+    let server = TestServer::bobbin(&["--io-threads", "3"]);
     let mut reader = server.connect();
     let many: Vec<String> = (0..300).flat_map(|i| [format!("key{i}"), "new".to_owned()]).collect();
     let many: Vec<&str> = std::iter::once("MSET").chain(many.iter().map(String::as_str)).collect();
@@ -257,7 +257,7 @@ const WRITER: &str = "return redis.call('set', 'key0', 'new')";
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn long_work_stores_nothing_in_a_pause() {
-    let server = Server::bobbin(&["--io-threads", "2"]);
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
     let mut client = server.connect();
     for key in ["one", "two"] {
         for part in 0..20 {
@@ -280,7 +280,7 @@ fn long_work_stores_nothing_in_a_pause() {
         assert_eq!(client.say("EXISTS stored"), before, "{line}");
         client.say("CLIENT UNPAUSE");
         assert!(!worker.receive().expect("it is connected").is_error());
-        assert_eq!(client.say("EXISTS stored"), Reply::integer(1), "{line}");
+        assert_eq!(client.say("EXISTS stored"), ReplyFrame::integer(1), "{line}");
     }
 }
 
@@ -289,7 +289,7 @@ fn long_work_stores_nothing_in_a_pause() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_deadline_counts_from_when_its_command_runs() {
-    let server = Server::bobbin(&["--io-threads", "2", "--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--enable-debug-command", "yes"]);
     let (mut client, mut other) = (server.connect(), server.connect());
     let lock = "*6\r\n$3\r\nSET\r\n$4\r\nlock\r\n$1\r\nv\r\n$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n";
     let long = "*3\r\n$5\r\nDEBUG\r\n$5\r\nSLEEP\r\n$3\r\n2.0\r\n";
@@ -304,8 +304,8 @@ fn a_deadline_counts_from_when_its_command_runs() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_key_that_is_migrated_is_gone_for_all() {
-    let server = Server::bobbin(&["--io-threads", "2", "--notify-keyspace-events", "KEA"]);
-    let target = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&["--io-threads", "2", "--notify-keyspace-events", "KEA"]);
+    let target = TestServer::bobbin(&[]);
     let port = target.address().port().to_string();
     let mut writer = server.connect();
     let mut listener = server.connect();
@@ -334,7 +334,7 @@ fn a_key_that_is_migrated_is_gone_for_all() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn functions_of_many_keys_get_their_turns() {
-    let server = Server::bobbin(&["--io-threads", "4"]);
+    let server = TestServer::bobbin(&["--io-threads", "4"]);
     let library = "#!lua name=many\nserver.register_function('touch', function(keys) \
                    for _, key in ipairs(keys) do server.call('incr', key) end return #keys end)";
     server.connect().call(&["FUNCTION", "LOAD", library]).expect("it is connected");
@@ -349,7 +349,7 @@ fn functions_of_many_keys_get_their_turns() {
                 let words: Vec<&str> = words.collect();
                 let mut client = server.connect();
                 for _ in 0..150 {
-                    assert_eq!(client.call(&words).expect("it answers"), Reply::integer(300));
+                    assert_eq!(client.call(&words).expect("it answers"), ReplyFrame::integer(300));
                 }
             });
         }

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::der::{
-    GENERALIZED_TIME, INTEGER, OBJECT, OCTET_STRING, Reader, SEQUENCE, SET, UTC_TIME,
+    DerReader, GENERALIZED_TIME, INTEGER, OBJECT, OCTET_STRING, SEQUENCE, SET, UTC_TIME,
 };
 
 /// What people and access rules ask of a certificate.
@@ -21,7 +21,7 @@ pub struct CertificateFacts {
 impl CertificateFacts {
     /// `None`: this is no certificate.
     pub fn of(der: &[u8]) -> Option<Self> {
-        let mut signed = Reader::new(der).enter(SEQUENCE)?;
+        let mut signed = DerReader::new(der).enter(SEQUENCE)?;
         let mut body = signed.enter(SEQUENCE)?;
         let _version = body.take(VERSION);
         let serial = hexadecimal(body.take(INTEGER)?);
@@ -35,7 +35,7 @@ impl CertificateFacts {
         let mut uris = Vec::new();
         while let Some((tag, content)) = body.next() {
             if tag == EXTENSIONS {
-                uris = self::uris(Reader::new(content).enter(SEQUENCE)?);
+                uris = self::uris(DerReader::new(content).enter(SEQUENCE)?);
             }
         }
         Some(Self { serial, expires_s, common_name, uris })
@@ -50,7 +50,7 @@ fn hexadecimal(number: &[u8]) -> String {
 }
 
 /// A name is a sequence of sets of pairs.
-fn common_name(mut name: Reader<'_>) -> Option<String> {
+fn common_name(mut name: DerReader<'_>) -> Option<String> {
     while let Some(mut set) = name.enter(SET) {
         while let Some(mut pair) = set.enter(SEQUENCE) {
             let kind = pair.take(OBJECT)?;
@@ -72,7 +72,7 @@ fn text_of(tag: u8, bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn uris(mut extensions: Reader<'_>) -> Vec<String> {
+fn uris(mut extensions: DerReader<'_>) -> Vec<String> {
     let mut uris = Vec::new();
     while let Some(mut extension) = extensions.enter(SEQUENCE) {
         if extension.take(OBJECT) != Some(OTHER_NAMES) {
@@ -83,7 +83,7 @@ fn uris(mut extensions: Reader<'_>) -> Vec<String> {
             if tag != OCTET_STRING {
                 continue;
             }
-            let Some(mut names) = Reader::new(value).enter(SEQUENCE) else { continue };
+            let Some(mut names) = DerReader::new(value).enter(SEQUENCE) else { continue };
             while let Some((tag, name)) = names.next() {
                 if tag == URI {
                     uris.push(String::from_utf8_lossy(name).into_owned());

@@ -3,11 +3,11 @@
 
 /// Reads one value after the other.
 #[derive(Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct DerReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
@@ -80,7 +80,7 @@ mod tests {
         let mut long = vec![SEQUENCE, 0x81, 0x80];
         long.extend([7; 0x80]);
         long.extend([INTEGER, 2, 1, 0]);
-        let mut reader = Reader::new(&long);
+        let mut reader = DerReader::new(&long);
         assert_eq!(reader.take(INTEGER), None);
         assert_eq!(reader.take(SEQUENCE).map(<[u8]>::len), Some(0x80));
         assert_eq!(reader.number(), Some(256));
@@ -91,7 +91,7 @@ mod tests {
     fn broken_lengths_end_it() {
         for bytes in [&[0x30][..], &[0x30, 5, 1], &[0x30, 0x80], &[0x30, 0x84, 255, 255, 255, 255]]
         {
-            assert_eq!(Reader::new(bytes).next(), None, "{bytes:?}");
+            assert_eq!(DerReader::new(bytes).next(), None, "{bytes:?}");
         }
     }
 }

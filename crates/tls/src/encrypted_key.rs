@@ -11,7 +11,7 @@ use aws_lc_rs::pbkdf2::{
     self, PBKDF2_HMAC_SHA1, PBKDF2_HMAC_SHA256, PBKDF2_HMAC_SHA384, PBKDF2_HMAC_SHA512,
 };
 
-use crate::der::{OBJECT, OCTET_STRING, Reader, SEQUENCE};
+use crate::der::{DerReader, OBJECT, OCTET_STRING, SEQUENCE};
 
 /// The `PrivateKeyInfo` that is encrypted in these bytes. The error is for people.
 pub(crate) fn decrypt(der: &[u8], password: &[u8]) -> Result<Vec<u8>, String> {
@@ -37,7 +37,7 @@ pub(crate) fn decrypt(der: &[u8], password: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = parts.encrypted.to_vec();
     let context = DecryptionContext::Iv128(FixedLength::from(parts.iv));
     let plain = key.decrypt(&mut bytes, context).map_err(wrong)?;
-    if Reader::new(plain).enter(SEQUENCE).is_none() {
+    if DerReader::new(plain).enter(SEQUENCE).is_none() {
         return Err("the password is wrong".to_owned());
     }
     Ok(plain.to_vec())
@@ -55,7 +55,7 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn read(der: &'a [u8]) -> Option<Self> {
-        let mut info = Reader::new(der).enter(SEQUENCE)?;
+        let mut info = DerReader::new(der).enter(SEQUENCE)?;
         let mut algorithm = info.enter(SEQUENCE)?;
         if algorithm.take(OBJECT)? != PBES2 {
             return None;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 use bobbin_testkit::peers::cache_folder;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use runtime::Runtime;
 
 /// An application or client, and how its workload is run. What it needs, and in which version,
@@ -22,29 +22,30 @@ pub(crate) struct App {
     name: &'static str,
     runtime: Runtime,
     /// Starts the server whose lines Bobbin's must equal.
-    peer: fn(&[&str]) -> Server,
+    peer: fn(&[&str]) -> TestServer,
 }
 
 /// Every workload. Most are too long for the tests: [`BULLMQ`] alone is part of them.
 const APPS: &[App] = &[
-    App { name: "asynq", runtime: Runtime::Go, peer: Server::valkey },
+    App { name: "asynq", runtime: Runtime::Go, peer: TestServer::valkey },
     BULLMQ,
-    App { name: "celery", runtime: Runtime::Python, peer: Server::valkey },
-    App { name: "django", runtime: Runtime::Python, peer: Server::valkey },
-    App { name: "lettuce", runtime: Runtime::Java, peer: Server::valkey },
-    App { name: "php", runtime: Runtime::Php, peer: Server::valkey },
-    App { name: "redisson", runtime: Runtime::Java, peer: Server::valkey },
+    App { name: "celery", runtime: Runtime::Python, peer: TestServer::valkey },
+    App { name: "django", runtime: Runtime::Python, peer: TestServer::valkey },
+    App { name: "lettuce", runtime: Runtime::Java, peer: TestServer::valkey },
+    App { name: "php", runtime: Runtime::Php, peer: TestServer::valkey },
+    App { name: "redisson", runtime: Runtime::Java, peer: TestServer::valkey },
     // It caches only what a server named Redis sends.
-    App { name: "redis-py", runtime: Runtime::Python, peer: Server::redis },
-    App { name: "sidekiq", runtime: Runtime::Ruby, peer: Server::valkey },
+    App { name: "redis-py", runtime: Runtime::Python, peer: TestServer::redis },
+    App { name: "sidekiq", runtime: Runtime::Ruby, peer: TestServer::valkey },
 ];
 
 /// BullMQ, a job queue which is all scripts.
-pub(crate) const BULLMQ: App = App { name: "bullmq", runtime: Runtime::Node, peer: Server::valkey };
+pub(crate) const BULLMQ: App =
+    App { name: "bullmq", runtime: Runtime::Node, peer: TestServer::valkey };
 
 /// `cargo xtask apps [--rounds N] [NAME...]`: installs and compares these, or all. One that differs
 /// does not keep the others from running.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let (rounds, names) = match arguments {
         ["--rounds", rounds, names @ ..] => {
             let parsed = rounds.parse().map_err(|error| format!("--rounds {rounds}: {error}"))?;
@@ -70,7 +71,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
 
 impl App {
     /// Installs it, with what runs it, into a folder of the cache, where its workload is copied.
-    pub(crate) fn install(&self) -> Outcome {
+    pub(crate) fn install(&self) -> TaskResult {
         let folder = self.folder();
         shell::copy_files(&format!("tests/apps/{}", self.name), &folder)?;
         self.runtime
@@ -79,7 +80,7 @@ impl App {
     }
 
     /// Runs the workload on fresh servers, and compares what it prints.
-    pub(crate) fn compare(&self) -> Outcome {
+    pub(crate) fn compare(&self) -> TaskResult {
         let begun = Instant::now();
         let wanted = self.printed("the real server", &(self.peer)(&[]))?;
         if wanted.is_empty() {
@@ -87,7 +88,7 @@ impl App {
         }
         for threads in ["1", "4"] {
             let server = format!("bobbin --io-threads {threads}");
-            let found = self.printed(&server, &Server::bobbin(&["--io-threads", threads]))?;
+            let found = self.printed(&server, &TestServer::bobbin(&["--io-threads", threads]))?;
             let differences = differences(&wanted, &found);
             if !differences.is_empty() {
                 return Err(format!("{}: {server} differs\n{differences}", self.name));
@@ -98,7 +99,7 @@ impl App {
         Ok(())
     }
 
-    fn printed(&self, name: &str, server: &Server) -> Result<String, String> {
+    fn printed(&self, name: &str, server: &TestServer) -> Result<String, String> {
         let workload = self.runtime.workload(&self.folder());
         let mut command = Command::new("timeout");
         command

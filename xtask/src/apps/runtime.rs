@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::shell::{self, Outcome};
+use crate::shell::{self, TaskResult};
 use crate::{npm, python};
 
 /// What runs a workload.
@@ -25,7 +25,7 @@ pub(super) enum Runtime {
 
 impl Runtime {
     /// Makes sure that a folder with the workload and its manifest has what they ask for.
-    pub(super) fn install(self, folder: &Path) -> Outcome {
+    pub(super) fn install(self, folder: &Path) -> TaskResult {
         match self {
             Self::Go => {
                 if !shell::works("go", &["version"]) {
@@ -60,7 +60,7 @@ impl Runtime {
 }
 
 /// The jars that `pom.xml` asks for, in the folder `libraries`.
-fn install_jars(folder: &Path) -> Outcome {
+fn install_jars(folder: &Path) -> TaskResult {
     let wanted = shell::read(&folder.join("pom.xml"))?;
     let marker = folder.join("installed.xml");
     ensure("javac", &["-version"], &["default-jdk-headless"])?;
@@ -86,7 +86,7 @@ fn install_jars(folder: &Path) -> Outcome {
 
 /// The packages that `packages.txt` names, one in each line, some of them with a version
 /// (`php-redis=5.3.7+4.3.0-3`).
-fn install_debian(folder: &Path) -> Outcome {
+fn install_debian(folder: &Path) -> TaskResult {
     let wanted = shell::read(&folder.join("packages.txt"))?;
     let is_there = |package: &&str| {
         let (name, version) = package.split_once('=').unwrap_or((package, ""));
@@ -99,6 +99,6 @@ fn install_debian(folder: &Path) -> Outcome {
 }
 
 /// Installs packages of the system unless a program is there.
-fn ensure(program: &str, arguments: &[&str], packages: &[&str]) -> Outcome {
+fn ensure(program: &str, arguments: &[&str], packages: &[&str]) -> TaskResult {
     if shell::works(program, arguments) { Ok(()) } else { shell::install_packages(packages) }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bobbin_testkit::Reply;
-use bobbin_testkit::random::Random;
+use bobbin_testkit::ReplyFrame;
+use bobbin_testkit::random::TestRandom;
 
 /// A command, or a subcommand with its container's name.
-pub(super) struct Row {
+pub(super) struct ComparedCommand {
     /// `XGROUP CREATE`.
     pub name: String,
     pub group: String,
@@ -24,35 +24,37 @@ struct Argument {
 }
 
 /// All commands of a reply to COMMAND DOCS.
-pub(super) fn rows(reply: &Reply) -> Vec<Row> {
+pub(super) fn rows(reply: &ReplyFrame) -> Vec<ComparedCommand> {
     let mut rows = Vec::new();
     for pair in reply.items().chunks_exact(2) {
         let fields = map(&pair[1]);
         let subcommands = fields.get("subcommands").map_or(&[][..], |reply| reply.items());
         if subcommands.is_empty() {
-            rows.push(Row {
+            rows.push(ComparedCommand {
                 name: pair[0].text().to_uppercase().replace('|', " "),
                 group: fields.get("group").map(|reply| reply.text()).unwrap_or_default(),
                 arguments: arguments(&fields),
             });
         }
         rows.extend(
-            subcommands.chunks_exact(2).flat_map(|pair| self::rows(&Reply::array(pair.to_vec()))),
+            subcommands
+                .chunks_exact(2)
+                .flat_map(|pair| self::rows(&ReplyFrame::array(pair.to_vec()))),
         );
     }
     rows
 }
 
-fn map(reply: &Reply) -> BTreeMap<String, &Reply> {
+fn map(reply: &ReplyFrame) -> BTreeMap<String, &ReplyFrame> {
     reply.items().chunks_exact(2).map(|pair| (pair[0].text(), &pair[1])).collect()
 }
 
-fn arguments(fields: &BTreeMap<String, &Reply>) -> Vec<Argument> {
+fn arguments(fields: &BTreeMap<String, &ReplyFrame>) -> Vec<Argument> {
     let rows = fields.get("arguments").map_or(&[][..], |reply| reply.items());
     rows.iter().map(|row| argument(&map(row))).collect()
 }
 
-fn argument(fields: &BTreeMap<String, &Reply>) -> Argument {
+fn argument(fields: &BTreeMap<String, &ReplyFrame>) -> Argument {
     let text = |name: &str| fields.get(name).map(|reply| reply.text());
     let flags = fields.get("flags").map_or(&[][..], |reply| reply.items());
     let has = |flag: &str| flags.iter().any(|it| it.text() == flag);
@@ -67,9 +69,9 @@ fn argument(fields: &BTreeMap<String, &Reply>) -> Argument {
     }
 }
 
-impl Row {
+impl ComparedCommand {
     /// A command, mostly nearly right.
-    pub(super) fn command(&self, random: &mut Random) -> Vec<Vec<u8>> {
+    pub(super) fn command(&self, random: &mut TestRandom) -> Vec<Vec<u8>> {
         let mut made = Made { random, words: Vec::new(), counts: Vec::new() };
         for argument in &self.arguments {
             made.append(argument);
@@ -84,7 +86,7 @@ impl Row {
 }
 
 /// Drops, adds, replaces, repeats or moves a word.
-fn spoil(words: &mut Vec<String>, random: &mut Random) {
+fn spoil(words: &mut Vec<String>, random: &mut TestRandom) {
     let at = random.below(words.len() + 1);
     let other = || ODD[0].to_owned();
     match random.below(5) {
@@ -105,7 +107,7 @@ fn spoil(words: &mut Vec<String>, random: &mut Random) {
 }
 
 struct Made<'a> {
-    random: &'a mut Random,
+    random: &'a mut TestRandom,
     words: Vec<String>,
     /// Places of the counts whose elements have not come yet.
     counts: Vec<usize>,
@@ -143,7 +145,7 @@ impl Made<'_> {
     }
 }
 
-fn value(kind: &str, name: &str, random: &mut Random) -> String {
+fn value(kind: &str, name: &str, random: &mut TestRandom) -> String {
     let of: &[&str] = match (kind, name) {
         ("key", _) => &KEYS,
         (_, "timeout") => &["0.01", "-1", "x", "0", "1e-3"],
@@ -207,7 +209,7 @@ fn value(kind: &str, name: &str, random: &mut Random) -> String {
     one_of(of, random)
 }
 
-fn one_of(words: &[&str], random: &mut Random) -> String {
+fn one_of(words: &[&str], random: &mut TestRandom) -> String {
     words[random.below(words.len())].to_owned()
 }
 

@@ -12,12 +12,12 @@ mod walk;
 use std::collections::BTreeSet;
 
 use bobbin_testkit::transcript::render;
-use bobbin_testkit::{Connection, Reply, Server, encode_command, peers, until};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, encode_command, peers, until};
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Compares in each way; any difference that is not listed is an error.
-pub(crate) fn run(words: &[&str]) -> Outcome {
+pub(crate) fn run(words: &[&str]) -> TaskResult {
     let mut wanted = Wanted::default();
     let mut rest = words.iter();
     while let Some(&word) = rest.next() {
@@ -116,17 +116,17 @@ struct Pair {
 }
 
 struct Side {
-    server: Server,
-    client: Connection,
+    server: TestServer,
+    client: TestConnection,
     /// It is told of what happens to keys.
-    listener: Connection,
+    listener: TestConnection,
     /// The other make's server, which follows this one; only once it is needed.
-    replica: Option<(Server, Connection)>,
+    replica: Option<(TestServer, TestConnection)>,
 }
 
 impl Pair {
     fn start() -> Self {
-        let sides = [Server::valkey(FLAGS), Server::bobbin(FLAGS)].map(|server| {
+        let sides = [TestServer::valkey(FLAGS), TestServer::bobbin(FLAGS)].map(|server| {
             let (client, mut listener) = (server.connect(), server.connect());
             for line in
                 ["HELLO 3", "CLIENT TRACKING ON BCAST", "PSUBSCRIBE __key*", "SUBSCRIBE mark"]
@@ -140,12 +140,12 @@ impl Pair {
     }
 
     /// What each answers.
-    fn call(&mut self, words: &[Vec<u8>]) -> Result<[Reply; 2], String> {
+    fn call(&mut self, words: &[Vec<u8>]) -> Result<[ReplyFrame; 2], String> {
         self.call_each([words, words])
     }
 
     /// What Valkey answers to the first command, and Bobbin to the second.
-    fn call_each(&mut self, [first, second]: [&[Vec<u8>]; 2]) -> Result<[Reply; 2], String> {
+    fn call_each(&mut self, [first, second]: [&[Vec<u8>]; 2]) -> Result<[ReplyFrame; 2], String> {
         let failed = |error| format!("{}: {error}", shown(first));
         self.valkey.client.send(first).map_err(failed)?;
         self.bobbin.client.send(second).map_err(failed)?;
@@ -154,7 +154,7 @@ impl Pair {
         Ok([valkey, bobbin])
     }
 
-    fn say(&mut self, line: &str) -> Result<[Reply; 2], String> {
+    fn say(&mut self, line: &str) -> Result<[ReplyFrame; 2], String> {
         self.call(&words(line))
     }
 
@@ -187,7 +187,7 @@ impl Pair {
                 let message = side.listener.receive().map_err(|error| error.to_string())?;
                 match message.items() {
                     [kind, keys] if kind.text() == "invalidate" => {
-                        forgotten.extend(keys.items().iter().map(Reply::text));
+                        forgotten.extend(keys.items().iter().map(ReplyFrame::text));
                     }
                     [_, channel, _] if channel.text() == "mark" => break,
                     [_, _, channel, event] => {
@@ -204,7 +204,7 @@ impl Pair {
     /// Has a Bobbin follow Valkey, and a Valkey follow Bobbin.
     fn follow(&mut self) {
         let sides = [&mut self.valkey, &mut self.bobbin];
-        for (side, start) in sides.into_iter().zip([Server::bobbin, Server::valkey]) {
+        for (side, start) in sides.into_iter().zip([TestServer::bobbin, TestServer::valkey]) {
             let replica = start(FLAGS);
             replica.follow(side.server.address().port());
             until(|| replica.info("master_link_status") == "up");
@@ -261,7 +261,7 @@ fn shown(words: &[Vec<u8>]) -> String {
 }
 
 /// A reply in one line, with Bobbin's name in errors as Valkey's.
-fn text(reply: &Reply) -> String {
+fn text(reply: &ReplyFrame) -> String {
     let text = render(reply).join(" ");
     if text.starts_with('-') { text.replace("Bobbin", "Valkey") } else { text }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bobbin_testkit::Reply;
+use bobbin_testkit::ReplyFrame;
 
 use super::{Difference, Pair, Wanted, shown, text};
 
@@ -53,7 +53,7 @@ fn restore(
     Ok(())
 }
 
-fn values(reply: &Reply) -> BTreeMap<String, String> {
+fn values(reply: &ReplyFrame) -> BTreeMap<String, String> {
     let pairs = reply.items().chunks_exact(2);
     pairs.map(|pair| (pair[0].text(), pair[1].text())).collect()
 }

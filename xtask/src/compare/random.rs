@@ -7,16 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use bobbin_testkit::Reply;
-use bobbin_testkit::random::Random;
+use bobbin_testkit::ReplyFrame;
+use bobbin_testkit::random::TestRandom;
 
-use super::grammar::{self, Row};
+use super::grammar::{self, ComparedCommand};
 use super::{Difference, Pair, Wanted, shown, text};
 
 /// Sends as many commands as are wanted.
 pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference>, String> {
     let [docs, _] = pair.say("COMMAND DOCS")?;
-    let is_asked = |row: &Row| {
+    let is_asked = |row: &ComparedCommand| {
         let container = row.name.split(' ').next().unwrap_or_default();
         wanted.has(&row.name)
             || !wanted.names.is_empty() && wanted.has(container)
@@ -27,7 +27,7 @@ pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference
         .filter(|row| is_asked(row) && !is_excluded(&row.name))
         .collect();
     pair.follow();
-    let mut random = Random::new(wanted.seed);
+    let mut random = TestRandom::new(wanted.seed);
     let mut found: Vec<Difference> = Vec::new();
     let mut seen: BTreeMap<(String, String, String), usize> = BTreeMap::new();
     let mut sent = 0;
@@ -55,7 +55,7 @@ pub(super) fn compare(pair: &mut Pair, wanted: &Wanted) -> Result<Vec<Difference
 }
 
 /// A command that both can carry out in the same way.
-fn command(row: &Row, random: &mut Random) -> Vec<Vec<u8>> {
+fn command(row: &ComparedCommand, random: &mut TestRandom) -> Vec<Vec<u8>> {
     let mut words = row.command(random);
     for word in words.iter_mut().skip(1) {
         // A time that both servers have.
@@ -120,7 +120,7 @@ enum Manner {
 }
 
 impl Batch {
-    fn new(rows: &[Row], random: &mut Random) -> Self {
+    fn new(rows: &[ComparedCommand], random: &mut TestRandom) -> Self {
         let count = 1 + random.below(BATCH_MAX);
         let mut command = || command(&rows[random.below(rows.len())], random);
         let commands = (0..count).map(|_| command()).collect();
@@ -173,7 +173,7 @@ fn play(pair: &mut Pair, batch: &Batch) -> Result<Option<Difference>, String> {
             Manner::Script => pair.call(&by_script(command, batch.protocol))?,
         };
         // How much a step of a scan finds is the server's choice.
-        let is_part = |reply: &Reply| {
+        let is_part = |reply: &ReplyFrame| {
             name.ends_with("SCAN") && reply.items().first().is_some_and(|next| next.text() != "0")
         };
         if replies.iter().any(is_part) {
@@ -224,11 +224,11 @@ fn play(pair: &mut Pair, batch: &Batch) -> Result<Option<Difference>, String> {
 }
 
 /// What a command answers in a transaction of its own.
-fn in_transaction(pair: &mut Pair, command: &[Vec<u8>]) -> Result<[Reply; 2], String> {
+fn in_transaction(pair: &mut Pair, command: &[Vec<u8>]) -> Result<[ReplyFrame; 2], String> {
     pair.say("MULTI")?;
     let queued = pair.call(command)?;
     let replies = pair.say("EXEC")?;
-    Ok(if queued.iter().any(Reply::is_error) { queued } else { replies })
+    Ok(if queued.iter().any(ReplyFrame::is_error) { queued } else { replies })
 }
 
 /// The command as one that a script calls.
@@ -268,7 +268,7 @@ fn named(command: &[Vec<u8>]) -> usize {
 }
 
 /// What of a reply is the same on both.
-fn comparable(name: &str, is_unordered: bool, mut reply: Reply) -> String {
+fn comparable(name: &str, is_unordered: bool, mut reply: ReplyFrame) -> String {
     if reply.is_error() {
         return text(&reply);
     }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bobbin_testkit::Reply;
+use bobbin_testkit::ReplyFrame;
 
 use super::{Difference, Pair, Wanted, text, words};
 
@@ -52,10 +52,10 @@ fn differences(both: &[Facts; 2]) -> Vec<Difference> {
 }
 
 /// Of COMMAND: all columns of each command and subcommand.
-fn commands(reply: &Reply) -> Facts {
+fn commands(reply: &ReplyFrame) -> Facts {
     let mut facts = Facts::new();
     for row in reply.items() {
-        let name = row.items().first().map(Reply::text).unwrap_or_default();
+        let name = row.items().first().map(ReplyFrame::text).unwrap_or_default();
         for (at, column) in COLUMNS.iter().enumerate() {
             let Some(item) = row.items().get(at) else { continue };
             if *column == "subcommands" {
@@ -70,19 +70,19 @@ fn commands(reply: &Reply) -> Facts {
 }
 
 /// A column in any order, without notes, which are each server's own words.
-fn without_words(item: &Reply) -> Reply {
-    let Reply::Aggregate { kind, items } = item else { return item.clone() };
+fn without_words(item: &ReplyFrame) -> ReplyFrame {
+    let ReplyFrame::Aggregate { kind, items } = item else { return item.clone() };
     let mut items: Vec<_> = items.iter().map(without_words).collect();
     if items.first().is_some_and(|first| first.text() == "notes") {
         items.drain(..2);
     }
-    let mut item = Reply::Aggregate { kind: *kind, items };
+    let mut item = ReplyFrame::Aggregate { kind: *kind, items };
     item.sort_unordered();
     item
 }
 
 /// Of COMMAND DOCS: all but what is said in sentences.
-fn documents(reply: &Reply) -> Facts {
+fn documents(reply: &ReplyFrame) -> Facts {
     let mut facts = Facts::new();
     for pair in reply.items().chunks_exact(2) {
         let name = pair[0].text();
@@ -94,7 +94,7 @@ fn documents(reply: &Reply) -> Facts {
                     facts.insert(format!("docs {name} complexity"), "told".into());
                 }
                 "history" => {
-                    let since = |row: &Reply| row.items().first().map(Reply::text);
+                    let since = |row: &ReplyFrame| row.items().first().map(ReplyFrame::text);
                     let versions: Vec<_> = field[1].items().iter().filter_map(since).collect();
                     facts.insert(format!("docs {name} history"), versions.join(" "));
                 }
@@ -108,7 +108,7 @@ fn documents(reply: &Reply) -> Facts {
     facts
 }
 
-fn options(reply: &Reply) -> Facts {
+fn options(reply: &ReplyFrame) -> Facts {
     let pairs = reply.items().chunks_exact(2);
     pairs.map(|pair| (format!("config {}", pair[0].text()), pair[1].text())).collect()
 }
@@ -136,9 +136,9 @@ fn fields(info: &str) -> Facts {
 }
 
 /// Of DEBUG HELP: the subcommands, which COMMAND does not list.
-fn debug_subcommands(reply: &Reply) -> Facts {
+fn debug_subcommands(reply: &ReplyFrame) -> Facts {
     // The first line is about them all, and what is indented is about the one above.
-    let lines = reply.items().iter().skip(1).map(Reply::text);
+    let lines = reply.items().iter().skip(1).map(ReplyFrame::text);
     let titles = lines.filter(|line| !line.starts_with(' '));
     let name = |title: String| title.split(' ').next().unwrap_or_default().to_lowercase();
     titles.map(|title| (format!("debug {}", name(title)), "told".to_owned())).collect()

@@ -1,13 +1,13 @@
 //! The data that the commands of `commands.txt` are about. A key is a name, a colon and a number of
 //! twelve digits, as the benchmark writes them.
 
-use bobbin_testkit::Connection;
+use bobbin_testkit::TestConnection;
 use bobbin_testkit::connection::encode_command;
 
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Fills an empty server.
-pub(super) fn fill(control: &mut Connection) -> Outcome {
+pub(super) fn fill(control: &mut TestConnection) -> TaskResult {
     let mut pipeline = Pipeline { control, bytes: Vec::new(), sent: 0 };
     for number in 0..SMALL {
         let value = "x".repeat(1000);
@@ -40,7 +40,7 @@ pub(super) fn fill(control: &mut Connection) -> Outcome {
 }
 
 /// One of each collection. What two of a kind have in common depends on their numbers.
-fn collections(pipeline: &mut Pipeline<'_>, size: &str, number: usize, len: usize) -> Outcome {
+fn collections(pipeline: &mut Pipeline<'_>, size: &str, number: usize, len: usize) -> TaskResult {
     let step = number % 3 + 1;
     let mut send = |command: &str, kind: &str, element: &dyn Fn(usize) -> Vec<String>| {
         let head = vec![command.to_owned(), key(&format!("{kind}-{size}"), number)];
@@ -70,19 +70,19 @@ fn key(name: &str, number: usize) -> String {
 
 /// Commands that are sent together.
 struct Pipeline<'a> {
-    control: &'a mut Connection,
+    control: &'a mut TestConnection,
     bytes: Vec<u8>,
     sent: usize,
 }
 
 impl Pipeline<'_> {
-    fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> Outcome {
+    fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> TaskResult {
         encode_command(command, &mut self.bytes);
         self.sent += 1;
         if self.sent < PIPELINED { Ok(()) } else { self.finish() }
     }
 
-    fn finish(&mut self) -> Outcome {
+    fn finish(&mut self) -> TaskResult {
         let text = |error: std::io::Error| format!("filling the server: {error}");
         self.control.send_raw(&self.bytes).map_err(text)?;
         self.bytes.clear();

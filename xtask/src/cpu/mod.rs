@@ -10,13 +10,13 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bobbin_testkit::transcript::split_words;
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 
 use crate::options::number;
-use crate::shell::Outcome;
+use crate::shell::TaskResult;
 
 /// Measures commands; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     let rows: Vec<Row> = ROWS
         .lines()
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
             || options.names.iter().any(|name| row.command[0].eq_ignore_ascii_case(name))
     };
     let rows: Vec<_> = rows.iter().filter(wanted).collect();
-    let servers = [&options.ours, &options.peer].map(|binary| Server::start(binary, &[]));
+    let servers = [&options.ours, &options.peer].map(|binary| TestServer::start(binary, &[]));
     let [ours, peer] = servers;
     let servers = [ours?, peer?];
     for server in &servers {
@@ -127,7 +127,7 @@ impl Row {
     }
 
     /// Microseconds of the server's CPU time for each of these commands.
-    fn measure(&self, server: &Server) -> Result<f64, String> {
+    fn measure(&self, server: &TestServer) -> Result<f64, String> {
         // What was slow before would make SLOWLOG's reply longer.
         server.connect().say("SLOWLOG RESET");
         let before = cpu(server);
@@ -156,7 +156,7 @@ impl Row {
 }
 
 /// CPU time of all threads of a server.
-pub(crate) fn cpu(server: &Server) -> Duration {
+pub(crate) fn cpu(server: &TestServer) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id()));
     let of_task = |task: std::fs::DirEntry| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();

@@ -1,12 +1,12 @@
 //! Large values, loaded in large steps.
 
-use bobbin_testkit::Connection;
+use bobbin_testkit::TestConnection;
 use bobbin_testkit::connection::encode_command;
 
 use crate::probe;
 
 /// Makes a value of `members` members, or that many keys.
-pub(super) fn fill(control: &mut Connection, what: &str, members: usize) -> Result<(), String> {
+pub(super) fn fill(control: &mut TestConnection, what: &str, members: usize) -> Result<(), String> {
     let head: &[&str] = match what {
         "keys" => &["MSET"],
         "list" => &["RPUSH", what],
@@ -37,7 +37,7 @@ pub(super) fn fill(control: &mut Connection, what: &str, members: usize) -> Resu
 }
 
 /// Empties the server but for what the probe asks for.
-pub(super) fn empty(control: &mut Connection) {
+pub(super) fn empty(control: &mut TestConnection) {
     control.say("FLUSHALL");
     let reply = control.call(&["SET", probe::KEY, probe::VALUE]).expect("is answered");
     assert_eq!(reply.text(), "OK");

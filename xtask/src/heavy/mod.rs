@@ -13,14 +13,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
 use crate::options::{number, pairs};
-use crate::probe::{Asked, Keys, Latencies, Probe};
-use crate::shell::{self, Outcome};
+use crate::probe::{Latencies, Probe, ProbeCommand, ProbeKeys};
+use crate::shell::{self, TaskResult};
 
 /// Measures small commands beside long ones; `arguments` as [`USAGE`] has them.
-pub(crate) fn run(arguments: &[&str]) -> Outcome {
+pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     let options = Options::parse(arguments)?;
     println!(
         "{} members, GETs at a fixed rate for {} s each, {} rounds; milliseconds for the command, else microseconds",
@@ -40,7 +40,7 @@ pub(crate) fn run(arguments: &[&str]) -> Outcome {
                 continue;
             }
             let threads = if *name == OURS { options.workers } else { THREADS_OF_PEER };
-            let server = Server::start(binary, &["--io-threads", threads])?;
+            let server = TestServer::start(binary, &["--io-threads", threads])?;
             let mut control = server.connect();
             fill::empty(&mut control);
             for value in group.values {
@@ -145,7 +145,7 @@ impl Scenario {
     }
 
     /// Runs a script for a moment, so that the server knows which keys it uses.
-    fn prepare(&self, control: &mut Connection) -> Outcome {
+    fn prepare(&self, control: &mut TestConnection) -> TaskResult {
         if self.script.is_none() {
             return Ok(());
         }
@@ -242,12 +242,12 @@ struct Round {
 }
 
 fn measure(
-    server: &Server,
-    control: &mut Connection,
+    server: &TestServer,
+    control: &mut TestConnection,
     scenario: &Scenario,
     options: &Options<'_>,
 ) -> Result<Measured, String> {
-    let probe = Probe::new(Keys::One);
+    let probe = Probe::new(ProbeKeys::One);
     let clients = (0..CLIENTS).map(|_| server.connect()).collect();
     let mut heavy = server.connect();
     scenario.prepare(control)?;
@@ -263,16 +263,16 @@ fn measure(
 
 fn measure_round(
     probe: &Probe,
-    control: &mut Connection,
-    heavy: &mut Connection,
+    control: &mut TestConnection,
+    heavy: &mut TestConnection,
     scenario: &Scenario,
     options: &Options<'_>,
 ) -> Result<Round, String> {
     std::thread::sleep(WARM_UP);
     let from = Instant::now();
     std::thread::sleep(options.window);
-    let idle = probe.between(Asked::Get, &[(from, Instant::now())]);
-    let neighbour = probe.between(Asked::Get, &[occupy_core(options.window)]);
+    let idle = probe.between(ProbeCommand::Get, &[(from, Instant::now())]);
+    let neighbour = probe.between(ProbeCommand::Get, &[occupy_core(options.window)]);
     let (mut windows, mut took) = (Vec::new(), Duration::ZERO);
     let runs_max = if scenario.consumes.is_some() { options.loads_max } else { RUNS_MAX };
     while took < options.window && windows.len() < runs_max {
@@ -292,7 +292,7 @@ fn measure_round(
     }
     // Answers of what was due in the last one.
     std::thread::sleep(WARM_UP);
-    let busy = probe.between(Asked::Get, &windows);
+    let busy = probe.between(ProbeCommand::Get, &windows);
     Ok(Round { runs: windows.len() as u32, took, idle, neighbour, busy })
 }
 
@@ -314,7 +314,7 @@ fn occupy_core(time: Duration) -> (Instant, Instant) {
 ///
 /// A client that waits for so much would be on another machine, or at least not take the cores from
 /// the clients that are measured: it has what they leave.
-fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> {
+fn execute(heavy: &mut TestConnection, command: &[&str]) -> Result<Instant, String> {
     let aside = || {
         let thread = rustix::thread::gettid().as_raw_nonzero().to_string();
         shell::output(Command::new("chrt").args(["--idle", "--pid", "0", &thread]))?;
@@ -327,7 +327,7 @@ fn execute(heavy: &mut Connection, command: &[&str]) -> Result<Instant, String> 
         .unwrap_or_else(|_| Err(format!("{}: its client panicked", command[0])))
 }
 
-fn exchange(heavy: &mut Connection, command: &[&str]) -> Outcome {
+fn exchange(heavy: &mut TestConnection, command: &[&str]) -> TaskResult {
     let text = |error: std::io::Error| format!("{}: {error}", command[0]);
     let mut bytes = Vec::new();
     encode_command(command, &mut bytes);
@@ -353,7 +353,7 @@ fn exchange(heavy: &mut Connection, command: &[&str]) -> Outcome {
 /// Waits until the value is gone and its memory given back. Returns when it was: before it was
 /// asked for the last time, for to answer is some work as well, which is not to be what the others
 /// wait for.
-fn wait_until_freed(control: &mut Connection, value: &str, name: &str) -> Instant {
+fn wait_until_freed(control: &mut TestConnection, value: &str, name: &str) -> Instant {
     if name == "expire" {
         // Without a look at the key, which would take it out at once.
         while control.say("DBSIZE").as_integer() != Some(1) {

@@ -4,35 +4,35 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{Failure, table, write_file};
+use super::{DriveFailure, table, write_file};
 use crate::{
     options::{Common, Flag, Grammar, positive, set},
-    page::Page,
+    page::HtmlPage,
     provenance,
-    statistics::{self, Interval, ROUNDS_MAX},
+    statistics::{self, ConfidenceInterval, ROUNDS_MAX},
 };
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CompareSettings {
     pub common: Common,
     pub html: Option<PathBuf>,
     /// As a share: the difference that the advice on rounds is about.
     pub difference: f64,
 }
 
-impl Default for Settings {
+impl Default for CompareSettings {
     fn default() -> Self {
         Self { common: Common::default(), html: None, difference: 0.05 }
     }
 }
 
-impl AsMut<Common> for Settings {
+impl AsMut<Common> for CompareSettings {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
 }
 
-pub const GRAMMAR: Grammar<Settings> = Grammar {
+pub const GRAMMAR: Grammar<CompareSettings> = Grammar {
     program: "bobbin-benchmark compare",
     about: "Compares two files that --json-out-file or sweep wrote: the second to the first.",
     usage: "bobbin-benchmark compare [OPTIONS] A.json B.json",
@@ -61,9 +61,9 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
 };
 
 /// Reads both files and shows the ratios.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &CompareSettings, rest: &[String]) -> Result<(), DriveFailure> {
     let [first, second] = rest else {
-        return Err(Failure(format!("Two files are needed: {}", GRAMMAR.usage)));
+        return Err(DriveFailure(format!("Two files are needed: {}", GRAMMAR.usage)));
     };
     let (before, after) = (read(first)?, read(second)?);
     let mut comparisons = Vec::new();
@@ -74,7 +74,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
         comparisons.push(Comparison::new(test, other, settings.difference));
     }
     if comparisons.is_empty() {
-        return Err(Failure("The files have no test in common".into()));
+        return Err(DriveFailure("The files have no test in common".into()));
     }
     let head = HEAD.map(str::to_owned);
     let rows: Vec<_> = comparisons.iter().map(Comparison::row).collect();
@@ -86,7 +86,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     }
     if let Some(path) = &settings.html {
         let headline = conclusions.first().map_or("Comparison", String::as_str);
-        let mut page = Page::new("Comparison", headline);
+        let mut page = HtmlPage::new("Comparison", headline);
         for conclusion in conclusions.iter().skip(1) {
             page.text(conclusion);
         }
@@ -121,13 +121,14 @@ struct Test {
     unanswered: u64,
 }
 
-fn read(path: &str) -> Result<Results, Failure> {
+fn read(path: &str) -> Result<Results, DriveFailure> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure(format!("Cannot read {path}: {error}")))?;
+        .map_err(|error| DriveFailure(format!("Cannot read {path}: {error}")))?;
     let document: Value = serde_json::from_str(&text)
-        .map_err(|error| Failure(format!("{path} is not JSON: {error}")))?;
+        .map_err(|error| DriveFailure(format!("{path} is not JSON: {error}")))?;
     let tests = document["tests"].as_array();
-    let tests = tests.ok_or_else(|| Failure(format!("{path} is no file of bobbin-benchmark")))?;
+    let tests =
+        tests.ok_or_else(|| DriveFailure(format!("{path} is no file of bobbin-benchmark")))?;
     Ok(Results {
         tests: tests.iter().filter_map(test).collect(),
         provenance: provenance::lines_of(&document),
@@ -156,7 +157,7 @@ struct Comparison {
     title: String,
     rates: (f64, f64),
     ratio: f64,
-    interval: Option<Interval>,
+    interval: Option<ConfidenceInterval>,
     rounds: (usize, usize),
     are_seconds: bool,
     /// Rounds that would show the difference that was asked about.
@@ -190,15 +191,15 @@ impl Comparison {
 
     fn verdict(&self) -> &'static str {
         match self.interval {
-            Some(Interval { low, .. }) if low > 1.0 => FASTER,
-            Some(Interval { high, .. }) if high < 1.0 => SLOWER,
+            Some(ConfidenceInterval { low, .. }) if low > 1.0 => FASTER,
+            Some(ConfidenceInterval { high, .. }) if high < 1.0 => SLOWER,
             Some(_) => "no difference shown",
             None => UNKNOWN,
         }
     }
 
     fn row(&self) -> Vec<String> {
-        let interval = |Interval { low, high }| format!("{low:.3} to {high:.3}");
+        let interval = |ConfidenceInterval { low, high }| format!("{low:.3} to {high:.3}");
         let (before, after) = self.rounds;
         let unit = if self.are_seconds { " s" } else { "" };
         let needed = match self.needed {

@@ -7,12 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 use serde_json::json;
 
-use super::{Failure, write_file};
+use super::{DriveFailure, write_file};
 use crate::{
-    options::{Common, redis::Settings},
+    options::{Common, redis::RedisSettings},
     provenance::Provenance,
     report::json::{document, round},
     server,
@@ -20,9 +20,11 @@ use crate::{
 
 /// Does the eight measurements with the connection, `-n` (default 300000) and the output of the
 /// settings.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure> {
     if let Some(word) = rest.first() {
-        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+        return Err(DriveFailure(format!(
+            "Unexpected argument '{word}'; --help lists the options"
+        )));
     }
     let count = settings.requests.unwrap_or(OPERATIONS);
     let provenance = Provenance::now();
@@ -120,9 +122,9 @@ impl Measurement {
     pub(super) fn run(
         &self,
         common: &Common,
-        client: &mut Client,
+        client: &mut RespClient,
         count: u64,
-    ) -> Result<(Duration, Duration), Failure> {
+    ) -> Result<(Duration, Duration), DriveFailure> {
         self.remove(client, count)?;
         if self.keys == Keys::Hundred {
             for key in 0..HUNDRED {
@@ -145,7 +147,7 @@ impl Measurement {
         Ok(result)
     }
 
-    fn measure(&self, client: &mut Client, count: u64) -> Result<Duration, String> {
+    fn measure(&self, client: &mut RespClient, count: u64) -> Result<Duration, String> {
         let lost = |error| format!("Error: {error}");
         let commands: Vec<Vec<&str>> =
             self.commands.iter().map(|command| command.split(' ').collect()).collect();
@@ -177,7 +179,7 @@ impl Measurement {
         Ok(started.elapsed())
     }
 
-    fn remove(&self, client: &mut Client, count: u64) -> Result<(), String> {
+    fn remove(&self, client: &mut RespClient, count: u64) -> Result<(), String> {
         let keys = if self.keys == Keys::Own { count } else { HUNDRED };
         for start in (0..keys).step_by(BATCH as usize) {
             let end = keys.min(start + BATCH);
@@ -194,7 +196,7 @@ impl Measurement {
     }
 }
 
-fn longest_wait(client: &mut Client, is_over: &AtomicBool) -> Result<Duration, String> {
+fn longest_wait(client: &mut RespClient, is_over: &AtomicBool) -> Result<Duration, String> {
     let mut longest = Duration::ZERO;
     while !is_over.load(Relaxed) {
         let started = Instant::now();

@@ -7,17 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, Value};
+use bobbin_client::{ClientError, RespClient, Value};
 
-use super::{Failure, redis::seed};
+use super::{DriveFailure, redis::seed};
 use crate::{
-    options::redis::{FuzzLog, Settings},
+    options::redis::{FuzzLog, RedisSettings},
     server,
-    workload::{Fuzz, Options, Random},
+    workload::{Fuzz, ServerOptions, WorkloadRandom},
 };
 
 /// Sends `-n` commands over `-c` connections, a thread for each.
-pub fn run(settings: &Settings) -> Result<(), Failure> {
+pub fn run(settings: &RedisSettings) -> Result<(), DriveFailure> {
     let mut client = server::connect(&settings.common)?;
     let docs = server::call(&mut client, &["COMMAND", "DOCS"])?;
     let options = if settings.fuzz.sets_options { options(&mut client)? } else { Vec::new() };
@@ -35,7 +35,7 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
         let threads: Vec<_> = (0..settings.clients as u64)
             .map(|number| {
                 let (fuzz, counts) = (&fuzz, &counts);
-                let random = Random::new(seed.wrapping_add(number));
+                let random = WorkloadRandom::new(seed.wrapping_add(number));
                 scope.spawn(move || {
                     let result = converse(settings, fuzz, random, each, counts);
                     // One loss is enough: the others only make its trace older.
@@ -59,7 +59,7 @@ pub fn run(settings: &Settings) -> Result<(), Failure> {
         say_line!("Success rate: {:.2}%", good as f64 / sent.max(1) as f64 * 100.0);
     }
     if let Some(Err(error)) = results.into_iter().find(Result::is_err) {
-        return Err(Failure(error));
+        return Err(DriveFailure(error));
     }
     // It must be there for new clients too.
     server::call(&mut server::connect(&settings.common)?, &["PING"])?;
@@ -76,9 +76,9 @@ struct Counts {
 
 /// One connection's commands. The error says what was sent last.
 fn converse(
-    settings: &Settings,
+    settings: &RedisSettings,
     fuzz: &Fuzz,
-    mut random: Random,
+    mut random: WorkloadRandom,
     count: u64,
     counts: &Counts,
 ) -> Result<(), String> {
@@ -132,7 +132,7 @@ fn shown(words: &[Vec<u8>]) -> String {
 }
 
 /// What the server is set to, as far as it can be set.
-fn options(client: &mut Client) -> Result<Options, Failure> {
+fn options(client: &mut RespClient) -> Result<ServerOptions, DriveFailure> {
     let reply = server::call(client, &["CONFIG", "GET", "*"])?;
     let bytes = |value: &Value| value.as_bytes().unwrap_or_default().to_vec();
     let pairs: Vec<_> = match &reply {

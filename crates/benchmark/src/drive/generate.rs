@@ -1,10 +1,10 @@
 //! `bobbin-benchmark generate`: the man page and completions, for packages.
 
-use super::Failure;
+use super::DriveFailure;
 use crate::options::{completion, man_page, memtier, redis};
 
 /// Prints what the one argument names.
-pub fn run(arguments: &[String]) -> Result<(), Failure> {
+pub fn run(arguments: &[String]) -> Result<(), DriveFailure> {
     let flags = redis::GRAMMAR.descriptions();
     let text = match arguments {
         [what] if what == "man" => Some(man_page(
@@ -21,7 +21,8 @@ pub fn run(arguments: &[String]) -> Result<(), Failure> {
         [shell] => completion(shell, &flags, SUBCOMMANDS),
         _ => None,
     };
-    let text = text.ok_or_else(|| Failure("generate needs one of: man, bash, zsh, fish".into()))?;
+    let text =
+        text.ok_or_else(|| DriveFailure("generate needs one of: man, bash, zsh, fish".into()))?;
     say!("{text}");
     Ok(())
 }

@@ -11,22 +11,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 use rustix::{event::epoll, time::Timespec};
 
 use super::{
-    Failure, process,
+    DriveFailure, process,
     redis::{Bench, loads},
 };
 use crate::{
-    engine::{Latencies, latencies},
+    engine::{LatencyHistogram, latencies},
     options::{Common, Flag, Grammar, connection, number, positive, redis, set},
     report::quantile_ms,
     server, statistics,
 };
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct LimitsSettings {
     pub common: Common,
     pub seconds: f64,
     pub clients: usize,
@@ -38,7 +38,7 @@ pub struct Settings {
     pub serve: Option<u16>,
 }
 
-impl Default for Settings {
+impl Default for LimitsSettings {
     fn default() -> Self {
         Self {
             common: Common::default(),
@@ -52,13 +52,13 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Common> for Settings {
+impl AsMut<Common> for LimitsSettings {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
 }
 
-pub const GRAMMAR: Grammar<Settings> = Grammar {
+pub const GRAMMAR: Grammar<LimitsSettings> = Grammar {
     program: "bobbin-benchmark limits",
     about: "Measures what this machine allows (network, memory, timers, a server that does nothing) \
             and how far a server is from it.",
@@ -116,9 +116,11 @@ pub const GRAMMAR: Grammar<Settings> = Grammar {
 };
 
 /// Measures and prints, the machine first.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &LimitsSettings, rest: &[String]) -> Result<(), DriveFailure> {
     if let Some(word) = rest.first() {
-        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+        return Err(DriveFailure(format!(
+            "Unexpected argument '{word}'; --help lists the options"
+        )));
     }
     if let Some(port) = settings.serve {
         return serve_for_ever(port);
@@ -138,7 +140,8 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
             let common = Common { host: host.clone(), port: *port, ..Common::default() };
             say_line!("\nThe null server at {}", server::place(&common));
             let mut client = server::connect(&common)?;
-            let mut trips: Measure<Latencies> = Box::new(move |time| ping_trips(&mut client, time));
+            let mut trips: Measure<LatencyHistogram> =
+                Box::new(move |time| ping_trips(&mut client, time));
             let steady = Steady::measure(quickness, time, &mut trips)?;
             let baseline = Baseline { trips: steady, again: trips, bandwidth: None };
             baseline.show("round trip", "");
@@ -152,7 +155,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
 }
 
 /// Requests a second that a server reaches that does nothing, by pipeline.
-fn null_rates(settings: &Settings, common: &Common) -> Result<Vec<f64>, Failure> {
+fn null_rates(settings: &LimitsSettings, common: &Common) -> Result<Vec<f64>, DriveFailure> {
     let mut rates = Vec::new();
     for pipeline in PIPELINES {
         let time = Duration::from_secs_f64(settings.seconds);
@@ -167,11 +170,11 @@ fn null_rates(settings: &Settings, common: &Common) -> Result<Vec<f64>, Failure>
 }
 
 fn server_limits(
-    settings: &Settings,
+    settings: &LimitsSettings,
     null_rates: &[f64],
     baseline: &mut Baseline,
     cores: usize,
-) -> Result<(), Failure> {
+) -> Result<(), DriveFailure> {
     say_line!("\nThe server at {}", server::place(&settings.common));
     let mut client = server::connect(&settings.common)?;
     let time = Duration::from_secs_f64(settings.seconds);
@@ -221,7 +224,7 @@ fn amdahl(before: (u64, u64), after: (u64, u64), cores: usize) {
 }
 
 /// Something that can be measured for a time, again and again.
-type Measure<T> = Box<dyn FnMut(Duration) -> Result<T, Failure>>;
+type Measure<T> = Box<dyn FnMut(Duration) -> Result<T, DriveFailure>>;
 
 /// A measurement of the machine, repeated until it is stable. A limit is the best of what was seen:
 /// whatever else goes on can only make it look worse.
@@ -236,8 +239,8 @@ impl<T> Steady<T> {
     fn measure(
         value: fn(&T) -> f64,
         time: Duration,
-        measure: &mut dyn FnMut(Duration) -> Result<T, Failure>,
-    ) -> Result<Self, Failure> {
+        measure: &mut dyn FnMut(Duration) -> Result<T, DriveFailure>,
+    ) -> Result<Self, DriveFailure> {
         let best = measure(time / REPETITIONS_MIN as u32)?;
         let values = vec![value(&best)];
         let mut steady = Self { best, values, value };
@@ -249,8 +252,8 @@ impl<T> Steady<T> {
     fn repeat(
         &mut self,
         time: Duration,
-        measure: &mut dyn FnMut(Duration) -> Result<T, Failure>,
-    ) -> Result<(), Failure> {
+        measure: &mut dyn FnMut(Duration) -> Result<T, DriveFailure>,
+    ) -> Result<(), DriveFailure> {
         for number in 1..REPETITIONS_MAX {
             if number >= REPETITIONS_MIN && self.is_stable() {
                 return Ok(());
@@ -281,14 +284,14 @@ impl<T> Steady<T> {
 
 /// What the machine itself reaches, which a server is compared with.
 struct Baseline {
-    trips: Steady<Latencies>,
-    again: Measure<Latencies>,
+    trips: Steady<LatencyHistogram>,
+    again: Measure<LatencyHistogram>,
     bandwidth: Option<Steady<f64>>,
 }
 
 impl Baseline {
-    fn of_loopback(time: Duration) -> Result<Self, Failure> {
-        let mut again: Measure<Latencies> = Box::new(quicker_round_trips);
+    fn of_loopback(time: Duration) -> Result<Self, DriveFailure> {
+        let mut again: Measure<LatencyHistogram> = Box::new(quicker_round_trips);
         Ok(Self {
             trips: Steady::measure(quickness, time, &mut again)?,
             again,
@@ -306,8 +309,12 @@ impl Baseline {
 
     /// Says how far a server's round trips are from the limit. One that beats it shows that the
     /// limit was measured at a bad time: it is measured again.
-    fn compare_trips(&mut self, trips: &Latencies, time: Duration) -> Result<(), Failure> {
-        let times = |steady: &Steady<Latencies>| quickness(&steady.best) / quickness(trips);
+    fn compare_trips(
+        &mut self,
+        trips: &LatencyHistogram,
+        time: Duration,
+    ) -> Result<(), DriveFailure> {
+        let times = |steady: &Steady<LatencyHistogram>| quickness(&steady.best) / quickness(trips);
         if times(&self.trips) < 1.0 {
             self.trips.repeat(time, &mut self.again)?;
         }
@@ -319,7 +326,7 @@ impl Baseline {
         Ok(())
     }
 
-    fn compare_bandwidth(&mut self, rate: f64, time: Duration) -> Result<(), Failure> {
+    fn compare_bandwidth(&mut self, rate: f64, time: Duration) -> Result<(), DriveFailure> {
         let Some(limit) = &mut self.bandwidth else { return Ok(()) };
         if rate > limit.best {
             limit.repeat(time, &mut bandwidth)?;
@@ -334,12 +341,12 @@ impl Baseline {
 }
 
 /// The more the shorter the median is.
-fn quickness(trips: &Latencies) -> f64 {
+fn quickness(trips: &LatencyHistogram) -> f64 {
     1.0 / quantile_ms(trips, 0.5).max(1e-6)
 }
 
 /// PING after PING over one connection.
-fn ping_trips(client: &mut Client, time: Duration) -> Result<Latencies, Failure> {
+fn ping_trips(client: &mut RespClient, time: Duration) -> Result<LatencyHistogram, DriveFailure> {
     let mut trips = latencies();
     let started = Instant::now();
     while started.elapsed() < time {
@@ -352,7 +359,7 @@ fn ping_trips(client: &mut Client, time: Duration) -> Result<Latencies, Failure>
 
 /// Bytes a second over one connection that are sent to the server and come back. Nothing where it
 /// does not echo.
-fn echo_bandwidth(client: &mut Client, time: Duration) -> Option<f64> {
+fn echo_bandwidth(client: &mut RespClient, time: Duration) -> Option<f64> {
     let block = vec![b'x'; ECHO_LEN];
     let mut sum = 0;
     let started = Instant::now();
@@ -364,7 +371,7 @@ fn echo_bandwidth(client: &mut Client, time: Duration) -> Option<f64> {
 }
 
 /// The server's process, if it runs on this machine.
-fn local_process(client: &mut Client) -> Option<u32> {
+fn local_process(client: &mut RespClient) -> Option<u32> {
     let reply = server::call(client, &["INFO", "server"]).ok()?;
     let text = String::from_utf8_lossy(reply.as_bytes()?).into_owned();
     let field = |name: &str| {
@@ -379,19 +386,19 @@ fn local_process(client: &mut Client) -> Option<u32> {
 
 /// PINGs a second of the whole engine.
 fn ping(
-    settings: &Settings,
+    settings: &LimitsSettings,
     common: &Common,
     pipeline: usize,
     time: Duration,
-) -> Result<f64, Failure> {
-    let settings = redis::Settings {
+) -> Result<f64, DriveFailure> {
+    let settings = redis::RedisSettings {
         common: common.clone(),
         clients: settings.clients,
         threads: settings.threads,
         pipeline,
         duration: Some(time),
         tests: Some("ping_inline".into()),
-        ..redis::Settings::default()
+        ..redis::RedisSettings::default()
     };
     let loads = loads(&settings, &[])?;
     let outcomes = Bench::new(&settings)?.measure(&loads[0])?;
@@ -401,14 +408,14 @@ fn ping(
 /// Round trips on loopback with an end that sleeps until a byte comes, or one that never does,
 /// whichever is quicker: servers are of both kinds, and waking a thread can cost more than all
 /// else.
-fn quicker_round_trips(time: Duration) -> Result<Latencies, Failure> {
+fn quicker_round_trips(time: Duration) -> Result<LatencyHistogram, DriveFailure> {
     let sleeping = round_trips(time / 2, false)?;
     let busy = round_trips(time / 2, true)?;
     Ok(if quickness(&busy) > quickness(&sleeping) { busy } else { sleeping })
 }
 
 /// A byte there and back over loopback. This end blocks; the other does, or asks all the time.
-fn round_trips(time: Duration, is_busy: bool) -> Result<Latencies, Failure> {
+fn round_trips(time: Duration, is_busy: bool) -> Result<LatencyHistogram, DriveFailure> {
     let (mut here, mut there) = pair()?;
     there.set_nonblocking(is_busy)?;
     let echo = std::thread::spawn(move || {
@@ -436,7 +443,7 @@ fn round_trips(time: Duration, is_busy: bool) -> Result<Latencies, Failure> {
 }
 
 /// Bytes a second over one connection.
-fn bandwidth(time: Duration) -> Result<f64, Failure> {
+fn bandwidth(time: Duration) -> Result<f64, DriveFailure> {
     let (mut here, mut there) = pair()?;
     let reader = std::thread::spawn(move || {
         let mut buffer = vec![0; BLOCK_LEN];
@@ -456,7 +463,7 @@ fn bandwidth(time: Duration) -> Result<f64, Failure> {
     Ok(sum as f64 / started.elapsed().as_secs_f64())
 }
 
-fn pair() -> Result<(TcpStream, TcpStream), Failure> {
+fn pair() -> Result<(TcpStream, TcpStream), DriveFailure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let here = TcpStream::connect(listener.local_addr()?)?;
     let (there, _) = listener.accept()?;
@@ -486,7 +493,7 @@ fn copying(threads: usize, time: Duration) -> f64 {
     workers.into_iter().map(|worker| worker.join().unwrap_or(0.0)).sum()
 }
 
-fn timer(time: Duration) -> Latencies {
+fn timer(time: Duration) -> LatencyHistogram {
     let mut late = latencies();
     let started = Instant::now();
     while started.elapsed() < time {
@@ -498,7 +505,7 @@ fn timer(time: Duration) -> Latencies {
 }
 
 /// There and back between two threads that sleep, halved.
-fn wake_ups(time: Duration) -> Latencies {
+fn wake_ups(time: Duration) -> LatencyHistogram {
     let (to, from) = mpsc::sync_channel::<()>(1);
     let (back, answers) = mpsc::sync_channel::<()>(1);
     let other = std::thread::spawn(move || while from.recv().is_ok() && back.send(()).is_ok() {});
@@ -516,11 +523,11 @@ fn wake_ups(time: Duration) -> Latencies {
     wakes
 }
 
-fn record(to: &mut Latencies, time: Duration) {
+fn record(to: &mut LatencyHistogram, time: Duration) {
     to.saturating_record(time.as_nanos().max(1) as u64);
 }
 
-fn show(name: &str, latencies: &Latencies) {
+fn show(name: &str, latencies: &LatencyHistogram) {
     let us = |quantile| quantile_ms(latencies, quantile) * 1e3;
     say_line!("{name:<34} {:10.1} us, p99 {:.1}, worst {:.1}", us(0.5), us(0.99), us(1.0));
 }
@@ -533,7 +540,7 @@ struct NullServer {
 }
 
 impl NullServer {
-    fn start() -> Result<Self, Failure> {
+    fn start() -> Result<Self, DriveFailure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -554,11 +561,11 @@ impl Drop for NullServer {
     }
 }
 
-fn serve_for_ever(port: u16) -> Result<(), Failure> {
+fn serve_for_ever(port: u16) -> Result<(), DriveFailure> {
     let listener =
         TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
     let listener =
-        listener.map_err(|error| Failure(format!("Cannot listen on port {port}: {error}")))?;
+        listener.map_err(|error| DriveFailure(format!("Cannot listen on port {port}: {error}")))?;
     say_line!("Answering PONG on port {port} (end with Ctrl-C)");
     Ok(serve(&listener, &AtomicBool::new(false))?)
 }
@@ -628,7 +635,7 @@ mod tests {
             Ok(next.next().unwrap())
         };
         let steady = Steady::measure(|rate| *rate, Duration::from_secs(3), &mut measure);
-        (steady.unwrap_or_else(|Failure(error)| panic!("{error}")), count)
+        (steady.unwrap_or_else(|DriveFailure(error)| panic!("{error}")), count)
     }
 
     #[test]
@@ -649,11 +656,11 @@ mod tests {
             trips
         };
         let second = Duration::from_secs(1);
-        let mut slow: Measure<Latencies> = Box::new(move |_| Ok(of(50_000)));
+        let mut slow: Measure<LatencyHistogram> = Box::new(move |_| Ok(of(50_000)));
         let mut measured = Vec::new();
         for later in [10_000, 40_000] {
             let trips = Steady::measure(quickness, second, &mut slow).ok().unwrap();
-            let again: Measure<Latencies> = Box::new(move |_| Ok(of(later)));
+            let again: Measure<LatencyHistogram> = Box::new(move |_| Ok(of(later)));
             let mut baseline = Baseline { trips, again, bandwidth: None };
             baseline.compare_trips(&of(20_000), second).ok().unwrap();
             measured.push(quantile_ms(&baseline.trips.best, 0.5) >= 0.02);

@@ -4,22 +4,30 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{Failure, measure, median, monitor, write_distribution, write_file};
+use super::{DriveFailure, measure, median, monitor, write_distribution, write_file};
 use crate::{
-    engine::{ClassRecord, Greeting, Job, Latencies, Limit, Node, Outcome, PATIENCE, Pace},
+    engine::{
+        ClassRecord, Greeting, LatencyHistogram, Limit, LoadOutcome, LoadRun, PATIENCE, Pace,
+        ServerNode,
+    },
     options::{
-        memtier::{KeyPattern, Requests, Settings, SizeRule},
+        memtier::{AccessPattern, MemtierSettings, Requests, SizeRule},
         redis::ReadFrom,
     },
     report::memtier as report,
     server,
-    workload::{Content, Numbers, Order, Part, Random, Sizes, Template, Values, Workload, Zipf},
+    workload::{
+        Content, Numbers, Sizes, Template, TemplateOrder, TemplatePart, ValuePool, Workload,
+        WorkloadRandom, Zipf,
+    },
 };
 
 /// Does what the settings say; memtier_benchmark takes nothing after its options.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailure> {
     if let Some(word) = rest.first() {
-        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+        return Err(DriveFailure(format!(
+            "Unexpected argument '{word}'; --help lists the options"
+        )));
     }
     check(settings)?;
     let workload = workload(settings)?;
@@ -47,7 +55,7 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
     for number in 1..=settings.runs {
         let title = format!("RUN #{number}");
         let seed = seed.wrapping_add(number.into());
-        let job = Job {
+        let job = LoadRun {
             topology: topology.as_ref(),
             ..job(settings, &workload, &nodes, &greeting, seed)
         };
@@ -93,9 +101,9 @@ pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
 
 /// What is shown: the only run, or the best, the worst and the average of several.
 fn sections(
-    settings: &Settings,
-    runs: &[(Outcome, SystemTime)],
-) -> Vec<(String, Outcome, SystemTime)> {
+    settings: &MemtierSettings,
+    runs: &[(LoadOutcome, SystemTime)],
+) -> Vec<(String, LoadOutcome, SystemTime)> {
     if let [(outcome, started)] = runs {
         return vec![("ALL STATS".into(), outcome.clone(), *started)];
     }
@@ -126,12 +134,12 @@ fn sections(
 }
 
 fn job<'a>(
-    settings: &'a Settings,
+    settings: &'a MemtierSettings,
     workload: &'a Workload,
-    nodes: &'a [Node],
+    nodes: &'a [ServerNode],
     greeting: &'a Greeting,
     seed: u64,
-) -> Job<'a> {
+) -> LoadRun<'a> {
     let connections = settings.clients * settings.threads;
     let limit = match settings.test_time {
         Some(seconds) => Limit::Time(Duration::from_secs(seconds)),
@@ -142,7 +150,7 @@ fn job<'a>(
         (None, Some(rate)) => Pace::Limited { per_second: rate * connections as f64 },
         (None, None) => Pace::Closed,
     };
-    Job {
+    LoadRun {
         workload,
         nodes,
         topology: None,
@@ -161,12 +169,12 @@ fn job<'a>(
     }
 }
 
-fn requests_each(settings: &Settings) -> u64 {
+fn requests_each(settings: &MemtierSettings) -> u64 {
     let keys = settings.key_maximum - settings.key_minimum + 1;
     let connections = (settings.clients * settings.threads) as u64;
     let in_parts = match settings.commands.first() {
-        Some(command) => command.pattern == KeyPattern::Parallel,
-        None => settings.key_patterns.0 == KeyPattern::Parallel,
+        Some(command) => command.pattern == AccessPattern::Parallel,
+        None => settings.key_patterns.0 == AccessPattern::Parallel,
     };
     match settings.requests {
         Requests::Each(each) => each,
@@ -175,7 +183,7 @@ fn requests_each(settings: &Settings) -> u64 {
     }
 }
 
-fn check(settings: &Settings) -> Result<(), Failure> {
+fn check(settings: &MemtierSettings) -> Result<(), DriveFailure> {
     let fault = if settings.key_minimum > settings.key_maximum {
         "--key-minimum is above --key-maximum"
     } else if settings.common.open_loop.is_some() && settings.rate.is_some() {
@@ -197,10 +205,10 @@ fn check(settings: &Settings) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure(fault.to_owned()))
+    Err(DriveFailure(fault.to_owned()))
 }
 
-fn workload(settings: &Settings) -> Result<Workload, Failure> {
+fn workload(settings: &MemtierSettings) -> Result<Workload, DriveFailure> {
     let keys = settings.key_maximum - settings.key_minimum + 1;
     let sizes = match settings.sizes.clone() {
         SizeRule::Fixed(size) => Sizes::Fixed(size),
@@ -211,7 +219,7 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
         SizeRule::Weighted(sizes) => Sizes::Weighted(sizes),
     };
     let content = if settings.random_data { Content::Random } else { Content::Letter };
-    let values = Values::new(sizes, content, &mut Random::new(SEED));
+    let values = ValuePool::new(sizes, content, &mut WorkloadRandom::new(SEED));
     let mut workload = Workload { values: vec![values], ..Workload::default() };
     if settings.common.cluster {
         workload.key_prefix = Some(settings.key_prefix.clone().into_bytes());
@@ -245,15 +253,15 @@ fn workload(settings: &Settings) -> Result<Workload, Failure> {
             workload.classes.len() - 1
         });
         let class =
-            u16::try_from(class).map_err(|_| Failure("there are too many commands".into()))?;
+            u16::try_from(class).map_err(|_| DriveFailure("there are too many commands".into()))?;
         let template = custom_template(settings, command, class, &mut workload)?;
         workload.templates.push(template);
         steps.push((workload.templates.len() - 1, command.ratio));
     }
     workload.order = match steps.len() {
-        1 => Order::Single,
-        _ if sequence.is_random => Order::Weighted(steps),
-        _ => Order::Cycle(steps),
+        1 => TemplateOrder::Single,
+        _ if sequence.is_random => TemplateOrder::Weighted(steps),
+        _ => TemplateOrder::Cycle(steps),
     };
     Ok(workload)
 }
@@ -284,7 +292,7 @@ fn mixed_steps(sets: u64, gets: u64, wait: Option<(u64, u64)>) -> Vec<(usize, u6
     }
 }
 
-fn wait_template(settings: &Settings, workload: &mut Workload) -> Template {
+fn wait_template(settings: &MemtierSettings, workload: &mut Workload) -> Template {
     let (low, high) = settings.wait_replicas;
     let replicas = add_free(workload, Numbers::Uniform { low, count: high - low + 1 });
     let (low, high) = settings.wait_ms;
@@ -295,32 +303,35 @@ fn wait_template(settings: &Settings, workload: &mut Workload) -> Template {
         deviation: (high - low) as f64 / 6.0,
     };
     let time = add_free(workload, time);
-    let arguments =
-        vec![vec![Part::Text(b"WAIT".to_vec())], vec![Part::Decimal(0)], vec![Part::Decimal(1)]];
+    let arguments = vec![
+        vec![TemplatePart::Text(b"WAIT".to_vec())],
+        vec![TemplatePart::Decimal(0)],
+        vec![TemplatePart::Decimal(1)],
+    ];
     Template::new(WAIT as u16, vec![replicas, time], &[arguments])
 }
 
 /// SET, or SETEX where keys expire, or SETRANGE.
-fn set_template(settings: &Settings, workload: &mut Workload) -> Template {
+fn set_template(settings: &MemtierSettings, workload: &mut Workload) -> Template {
     let key = pattern(settings, settings.key_patterns.0);
     let mut slots = vec![add(workload, key)];
-    let text = |text: &str| vec![Part::Text(text.as_bytes().to_vec())];
+    let text = |text: &str| vec![TemplatePart::Text(text.as_bytes().to_vec())];
     let mut arguments = vec![text("SET"), key_argument(settings, 0)];
     if let Some((low, high)) = settings.expiry {
         slots.push(add_free(workload, Numbers::Uniform { low, count: high - low + 1 }));
         arguments[0] = text("SETEX");
-        arguments.push(vec![Part::Decimal(1)]);
+        arguments.push(vec![TemplatePart::Decimal(1)]);
     }
     if settings.data_offset > 0 {
         arguments[0] = text("SETRANGE");
         arguments.push(text(&settings.data_offset.to_string()));
     }
-    arguments.push(vec![Part::Value { values: 0, key_slot: Some(0) }]);
+    arguments.push(vec![TemplatePart::Value { values: 0, key_slot: Some(0) }]);
     Template::new(SET as u16, slots, &[arguments])
 }
 
 /// GET, or MGET of several keys, or GETRANGE.
-fn get_template(settings: &Settings, workload: &mut Workload) -> Template {
+fn get_template(settings: &MemtierSettings, workload: &mut Workload) -> Template {
     let key = pattern(settings, settings.key_patterns.1);
     let pattern = add(workload, key);
     let count = settings.multi_key_get.max(1);
@@ -330,21 +341,21 @@ fn get_template(settings: &Settings, workload: &mut Workload) -> Template {
         0 => "GET",
         _ => "MGET",
     };
-    let mut arguments = vec![vec![Part::Text(name.into())]];
+    let mut arguments = vec![vec![TemplatePart::Text(name.into())]];
     arguments.extend((0..count).map(|slot| key_argument(settings, slot)));
     if let (SizeRule::Fixed(size), 1..) = (&settings.sizes, offset) {
-        let number = |number: u64| vec![Part::Text(number.to_string().into_bytes())];
+        let number = |number: u64| vec![TemplatePart::Text(number.to_string().into_bytes())];
         arguments.extend([number(offset), number(offset + *size as u64 - 1)]);
     }
     Template::new(GET as u16, vec![pattern; count], &[arguments])
 }
 
 fn custom_template(
-    settings: &Settings,
+    settings: &MemtierSettings,
     command: &crate::options::memtier::CustomCommand,
     class: u16,
     workload: &mut Workload,
-) -> Result<Template, Failure> {
+) -> Result<Template, DriveFailure> {
     let key = pattern(settings, command.pattern);
     let pattern = add(workload, key);
     let mut slots = 0;
@@ -357,16 +368,16 @@ fn custom_template(
             let found = if let Some(tail) = rest.strip_prefix(b"__key__") {
                 text.extend_from_slice(settings.key_prefix.as_bytes());
                 slots += 1;
-                Some((Part::Decimal(slots - 1), tail))
+                Some((TemplatePart::Decimal(slots - 1), tail))
             } else {
                 rest.strip_prefix(b"__data__").map(|tail| {
                     let key_slot = (slots > 0).then_some(0);
-                    (Part::Value { values: 0, key_slot }, tail)
+                    (TemplatePart::Value { values: 0, key_slot }, tail)
                 })
             };
             match found {
                 Some((part, tail)) => {
-                    parts.push(Part::Text(std::mem::take(&mut text)));
+                    parts.push(TemplatePart::Text(std::mem::take(&mut text)));
                     parts.push(part);
                     rest = tail;
                 }
@@ -376,21 +387,21 @@ fn custom_template(
                 }
             }
         }
-        parts.push(Part::Text(text));
-        let values = parts.iter().filter(|part| matches!(part, Part::Value { .. })).count();
+        parts.push(TemplatePart::Text(text));
+        let values = parts.iter().filter(|part| matches!(part, TemplatePart::Value { .. })).count();
         if values > 1 {
-            return Err(Failure("--command: one argument can hold one __data__".into()));
+            return Err(DriveFailure("--command: one argument can hold one __data__".into()));
         }
         arguments.push(parts);
     }
     if slots > crate::workload::SLOTS_MAX {
-        return Err(Failure("--command: there are too many __key__".into()));
+        return Err(DriveFailure("--command: there are too many __key__".into()));
     }
     Ok(Template::new(class, vec![pattern; slots], &[arguments]))
 }
 
-fn key_argument(settings: &Settings, slot: usize) -> Vec<Part> {
-    vec![Part::Text(settings.key_prefix.clone().into_bytes()), Part::Decimal(slot)]
+fn key_argument(settings: &MemtierSettings, slot: usize) -> Vec<TemplatePart> {
+    vec![TemplatePart::Text(settings.key_prefix.clone().into_bytes()), TemplatePart::Decimal(slot)]
 }
 
 fn add(workload: &mut Workload, numbers: Numbers) -> usize {
@@ -405,15 +416,15 @@ fn add_free(workload: &mut Workload, numbers: Numbers) -> usize {
     pattern
 }
 
-fn pattern(settings: &Settings, pattern: KeyPattern) -> Numbers {
+fn pattern(settings: &MemtierSettings, pattern: AccessPattern) -> Numbers {
     let low = settings.key_minimum;
     let count = settings.key_maximum - low + 1;
     match pattern {
-        KeyPattern::Random => Numbers::Uniform { low, count },
-        KeyPattern::Sequential => Numbers::EachConnection { low, count },
-        KeyPattern::Parallel => Numbers::Parts { low, count },
-        KeyPattern::Zipf => Numbers::Zipf(Zipf::new(low, count, settings.zipf)),
-        KeyPattern::Gauss => Numbers::Normal {
+        AccessPattern::Random => Numbers::Uniform { low, count },
+        AccessPattern::Sequential => Numbers::EachConnection { low, count },
+        AccessPattern::Parallel => Numbers::Parts { low, count },
+        AccessPattern::Zipf => Numbers::Zipf(Zipf::new(low, count, settings.zipf)),
+        AccessPattern::Gauss => Numbers::Normal {
             low,
             count,
             median: settings.key_median.unwrap_or(low as f64 + count as f64 / 2.0),
@@ -423,13 +434,13 @@ fn pattern(settings: &Settings, pattern: KeyPattern) -> Numbers {
 }
 
 fn write_distributions(
-    settings: &Settings,
-    outcome: &Outcome,
+    settings: &MemtierSettings,
+    outcome: &LoadOutcome,
     run: u32,
     started: SystemTime,
-) -> Result<(), Failure> {
+) -> Result<(), DriveFailure> {
     let Some(prefix) = &settings.common.hdr_prefix else { return Ok(()) };
-    let write = |name: &str, title: &str, latencies: &Latencies| {
+    let write = |name: &str, title: &str, latencies: &LatencyHistogram| {
         write_distribution(name, title, latencies, started, outcome.elapsed)
     };
     write(&format!("{prefix}_FULL_RUN_{run}"), "All commands", &outcome.latencies())?;
@@ -441,7 +452,7 @@ fn write_distributions(
     Ok(())
 }
 
-fn configuration(settings: &Settings) -> Value {
+fn configuration(settings: &MemtierSettings) -> Value {
     let (set, get) = settings.ratio;
     json!({
         "server": settings.common.host,

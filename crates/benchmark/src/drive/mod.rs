@@ -17,22 +17,26 @@ use std::{
 };
 
 use crate::{
-    engine::{Job, Latencies, Outcome, run},
+    engine::{LatencyHistogram, LoadOutcome, LoadRun, run},
     report::{hdr_log, hdr_text, live::Live},
 };
 
 /// Why the program ends early.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Failure(pub String);
+pub struct DriveFailure(pub String);
 
-impl<E: std::fmt::Display> From<E> for Failure {
+impl<E: std::fmt::Display> From<E> for DriveFailure {
     fn from(error: E) -> Self {
         Self(error.to_string())
     }
 }
 
 /// Measures, with the live line where there is a terminal.
-pub(crate) fn measure(job: &Job<'_>, title: &str, hidden: bool) -> Result<Outcome, Failure> {
+pub(crate) fn measure(
+    job: &LoadRun<'_>,
+    title: &str,
+    hidden: bool,
+) -> Result<LoadOutcome, DriveFailure> {
     let mut live = Live::new(title, hidden);
     let outcome = match &mut live {
         Some(live) => run(job, Some(&mut |progress| live.show(progress))),
@@ -52,17 +56,17 @@ pub(crate) fn median(rates: &[f64]) -> usize {
 pub(crate) fn write_distribution(
     name: &str,
     title: &str,
-    latencies: &Latencies,
+    latencies: &LatencyHistogram,
     started: SystemTime,
     lasted: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), DriveFailure> {
     write_file(format!("{name}.txt").as_ref(), hdr_text(latencies))?;
     write_file(format!("{name}.hgrm").as_ref(), hdr_log(latencies, title, started, lasted)?)
 }
 
-pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
     std::fs::write(path, contents)
-        .map_err(|error| Failure(format!("Cannot write {}: {error}", path.display())))
+        .map_err(|error| DriveFailure(format!("Cannot write {}: {error}", path.display())))
 }
 
 /// Columns of text, the first to the left, the others to the right.

@@ -6,8 +6,8 @@
 
 use std::path::Path;
 
-use super::Failure;
-use crate::options::memtier::{CustomCommand, Settings};
+use super::DriveFailure;
+use crate::options::memtier::{CustomCommand, MemtierSettings};
 
 /// The commands in the order of a round, and whether each of them is drawn by its ratio instead.
 pub struct Sequence {
@@ -16,7 +16,7 @@ pub struct Sequence {
 }
 
 /// The commands with the monitored ones in their places.
-pub fn expand(settings: &Settings) -> Result<Sequence, Failure> {
+pub fn expand(settings: &MemtierSettings) -> Result<Sequence, DriveFailure> {
     let commands = settings.commands.clone();
     let places: Vec<_> = commands.iter().map(Place::of).collect();
     let is_random = settings.monitor_at_random && places.contains(&Some(Place::All));
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-fn read(file: &Path) -> Result<Vec<CustomCommand>, Failure> {
+fn read(file: &Path) -> Result<Vec<CustomCommand>, DriveFailure> {
     let bytes = std::fs::read(file)
         .map_err(|error| fault(&format!("--monitor-input '{}': {error}", file.display())))?;
     let lines: Vec<CustomCommand> = bytes.split(|byte| *byte == b'\n').filter_map(parse).collect();
@@ -128,8 +128,8 @@ fn divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-fn fault(text: &str) -> Failure {
-    Failure(text.to_owned())
+fn fault(text: &str) -> DriveFailure {
+    DriveFailure(text.to_owned())
 }
 
 /// The commands of a round, which all lie in memory.

@@ -6,28 +6,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Failure;
+use super::DriveFailure;
 use crate::{options::Common, provenance, server};
 
 /// A server of our own; it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     child: Child,
     folder: PathBuf,
     /// How it was called, as a shell takes it.
     command: String,
 }
 
-impl Process {
+impl ServerProcess {
     /// Starts `program` on the port of `common` and waits until it answers. It saves nothing.
     pub(super) fn start(
         program: &Path,
         arguments: &[String],
         common: &Common,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, DriveFailure> {
         if server::connect(common).is_ok() {
             let place = server::place(common);
-            return Err(Failure(format!("Somebody answers at {place} already; choose --port")));
+            return Err(DriveFailure(format!(
+                "Somebody answers at {place} already; choose --port"
+            )));
         }
         let folder = std::env::temp_dir().join(format!(
             "bobbin-benchmark-{}-{}",
@@ -51,7 +53,7 @@ impl Process {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| Failure(format!("Cannot start {shown}: {error}")))?;
+            .map_err(|error| DriveFailure(format!("Cannot start {shown}: {error}")))?;
         let mut process = Self { child, folder, command };
         let deadline = Instant::now() + START_MAX;
         loop {
@@ -61,10 +63,10 @@ impl Process {
                 return Ok(process);
             }
             if let Ok(Some(status)) = process.child.try_wait() {
-                return Err(Failure(format!("{shown} ended at once ({status})")));
+                return Err(DriveFailure(format!("{shown} ended at once ({status})")));
             }
             if Instant::now() > deadline {
-                return Err(Failure(format!("{shown} does not answer")));
+                return Err(DriveFailure(format!("{shown} does not answer")));
             }
             std::thread::sleep(POLL);
         }
@@ -79,7 +81,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

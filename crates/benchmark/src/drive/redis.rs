@@ -11,22 +11,22 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::{Failure, file_name, measure, median, write_distribution, write_file};
+use super::{DriveFailure, file_name, measure, median, write_distribution, write_file};
 use crate::{
-    engine::{Greeting, Job, Limit, Node, Outcome, PATIENCE, Pace, Topology},
-    options::{Common, redis::Settings},
+    engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
+    options::{Common, redis::RedisSettings},
     provenance::{self, Provenance},
     report::{json, redis as report},
     server,
-    statistics::{self, Interval},
+    statistics::{self, ConfidenceInterval},
     workload::{
-        KeyOrder, Keyspace, Order, Placeholders, Random, Request, Shape, Template, Test, Values,
-        Workload, sequence,
+        KeyOrder, KeyRange, Placeholders, SuiteRequest, SuiteShape, Template, TemplateOrder, Test,
+        ValuePool, Workload, WorkloadRandom, sequence,
     },
 };
 
 /// Does what the settings say; `command` is what followed the options.
-pub fn run(settings: &Settings, command: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFailure> {
     check(settings, command)?;
     if settings.tests.as_deref() == Some("list") {
         say_line!("{}", Test::names().join("\n"));
@@ -77,8 +77,8 @@ pub(super) struct Load {
 
 /// What all tests of one call have in common.
 pub(super) struct Bench<'a> {
-    settings: &'a Settings,
-    nodes: Vec<Node>,
+    settings: &'a RedisSettings,
+    nodes: Vec<ServerNode>,
     topology: Option<Topology>,
     greeting: Greeting,
     /// The server's options save and appendonly.
@@ -88,12 +88,12 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(settings: &'a Settings) -> Result<Self, Failure> {
+    pub(super) fn new(settings: &'a RedisSettings) -> Result<Self, DriveFailure> {
         let common = &settings.common;
         let nodes = server::nodes(common, settings.read_from)?;
         if common.cluster {
             if settings.clients < nodes.len() {
-                return Err(Failure(format!(
+                return Err(DriveFailure(format!(
                     "The cluster has {} nodes, so -c must be at least that",
                     nodes.len()
                 )));
@@ -121,25 +121,25 @@ impl<'a> Bench<'a> {
     }
 
     /// Measures one load as often as it was asked for, reports it, and returns it for the file.
-    fn run(&self, load: &Load) -> Result<Option<Value>, Failure> {
+    fn run(&self, load: &Load) -> Result<Option<Value>, DriveFailure> {
         let settings = self.settings;
         let outcomes = match self.measure(load) {
             Ok(outcomes) => outcomes,
             // A server without the command of a test that nobody asked for by name is no failure.
-            Err(Failure(error)) if load.is_optional && error.contains("unknown command") => {
+            Err(DriveFailure(error)) if load.is_optional && error.contains("unknown command") => {
                 complain!("{}: left out, for the server does not know its command", load.title);
                 return Ok(None);
             }
             Err(failure) => return Err(failure),
         };
-        let rates: Vec<f64> = outcomes.iter().map(Outcome::rate).collect();
+        let rates: Vec<f64> = outcomes.iter().map(LoadOutcome::rate).collect();
         let outcome = &outcomes[median(&rates)];
         self.report(load, outcome, &rates)?;
         Ok(settings.common.json.is_some().then(|| json::test(&load.title, outcome, &rates)))
     }
 
     /// Measures one load as often as it was asked for.
-    pub(super) fn measure(&self, load: &Load) -> Result<Vec<Outcome>, Failure> {
+    pub(super) fn measure(&self, load: &Load) -> Result<Vec<LoadOutcome>, DriveFailure> {
         let settings = self.settings;
         if let Some(command) = &load.preparation {
             for mut client in server::connect_to_primaries(&settings.common)? {
@@ -151,7 +151,7 @@ impl<'a> Bench<'a> {
         (0..settings.runs).map(|_| measure(&job, &load.title, hidden)).collect()
     }
 
-    fn job<'b>(&'b self, load: &'b Load) -> Job<'b> {
+    fn job<'b>(&'b self, load: &'b Load) -> LoadRun<'b> {
         let settings = self.settings;
         let replies = load.workload.templates.iter().map(|template| template.replies).max();
         let replies = u64::from(replies.unwrap_or(1).max(1));
@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
             (None, Some(per_second)) => Pace::Limited { per_second },
             (None, None) => Pace::Closed,
         };
-        Job {
+        LoadRun {
             workload: &load.workload,
             nodes: &self.nodes,
             topology: self.topology.as_ref(),
@@ -184,9 +184,14 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn report(&self, load: &Load, outcome: &Outcome, rates: &[f64]) -> Result<(), Failure> {
+    fn report(
+        &self,
+        load: &Load,
+        outcome: &LoadOutcome,
+        rates: &[f64],
+    ) -> Result<(), DriveFailure> {
         let settings = self.settings;
-        let header = report::Header {
+        let header = report::ReportHeader {
             title: load.title.clone(),
             clients: settings.clients,
             payload_bytes: load.payload_bytes,
@@ -246,7 +251,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Keeps connections open until somebody ends the program, or the server one of them.
-    fn idle(&self) -> Result<(), Failure> {
+    fn idle(&self) -> Result<(), DriveFailure> {
         say_line!(
             "Opening {} idle connections and waiting for ever (end with Ctrl-C)",
             self.settings.clients
@@ -270,13 +275,13 @@ impl<'a> Bench<'a> {
                     Ok(reply) => match reply.as_error() {
                         Some(text) => {
                             let text = String::from_utf8_lossy(text);
-                            return Err(Failure(format!("Error from server: {text}")));
+                            return Err(DriveFailure(format!("Error from server: {text}")));
                         }
                         None => continue,
                     },
                     // What came was TLS's own.
                     Err(error) if error.is_timeout() => continue,
-                    Err(error) => return Err(Failure(format!("Error: {error}"))),
+                    Err(error) => return Err(DriveFailure(format!("Error: {error}"))),
                 }
             }
         }
@@ -284,7 +289,7 @@ impl<'a> Bench<'a> {
 }
 
 /// What no option of another program says.
-fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
+fn extras(outcome: &LoadOutcome, rates: &[f64], show_cpu: bool) -> String {
     let mut text = String::new();
     if rates.len() > 1 {
         let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
@@ -294,7 +299,7 @@ fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
             rates.len(),
             statistics::spread(rates) * 100.0
         );
-        if let Some(Interval { low, high }) = statistics::interval(rates) {
+        if let Some(ConfidenceInterval { low, high }) = statistics::interval(rates) {
             text += &format!(
                 "  mean {:.2}, 95% interval {low:.2} to {high:.2} (Student's t over the runs)\n",
                 statistics::mean(rates)
@@ -323,7 +328,7 @@ fn extras(outcome: &Outcome, rates: &[f64], show_cpu: bool) -> String {
 }
 
 /// What cannot go together.
-fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
+fn check(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFailure> {
     let common = &settings.common;
     let fault = if settings.requests.is_some() && settings.duration.is_some() {
         "-n and --duration exclude each other"
@@ -353,19 +358,22 @@ fn check(settings: &Settings, command: &[String]) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure(fault.to_owned()))
+    Err(DriveFailure(fault.to_owned()))
 }
 
-pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>, Failure> {
-    let mut random = Random::new(settings.common.seed.unwrap_or(0x5eed));
+pub(super) fn loads(
+    settings: &RedisSettings,
+    command: &[String],
+) -> Result<Vec<Load>, DriveFailure> {
+    let mut random = WorkloadRandom::new(settings.common.seed.unwrap_or(0x5eed));
     let placeholders = Placeholders {
-        keyspace: settings.keyspace.map(|count| Keyspace { count, order: key_order(settings) }),
-        data: Values::printable(settings.data_size, &mut random),
+        keyspace: settings.keyspace.map(|count| KeyRange { count, order: key_order(settings) }),
+        data: ValuePool::printable(settings.data_size, &mut random),
         cluster: settings.common.cluster,
     };
     if let Some(path) = &settings.command_file {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure(format!("Cannot read {}: {error}", path.display())))?;
+            .map_err(|error| DriveFailure(format!("Cannot read {}: {error}", path.display())))?;
         return Ok(vec![from_file(&text, &path.display().to_string(), &placeholders)?]);
     }
     if !command.is_empty() {
@@ -387,7 +395,7 @@ pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>
             is_optional: false,
         }]);
     }
-    let shape = Shape {
+    let shape = SuiteShape {
         cluster: settings.common.cluster,
         random_keys: settings.keyspace.is_some(),
         functions: settings.functions,
@@ -397,7 +405,7 @@ pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>
     for test in Test::select(settings.tests.as_deref())? {
         let mut workload = Workload { classes: vec![test.title.into()], ..Workload::default() };
         match test.request {
-            Request::Inline(text) => {
+            SuiteRequest::Inline(text) => {
                 let line = format!("{text}\r\n");
                 workload.templates.push(Template::raw(0, line.as_bytes()));
             }
@@ -414,7 +422,7 @@ pub(super) fn loads(settings: &Settings, command: &[String]) -> Result<Vec<Load>
     Ok(loads)
 }
 
-fn key_order(settings: &Settings) -> KeyOrder {
+fn key_order(settings: &RedisSettings) -> KeyOrder {
     if settings.sequential {
         KeyOrder::Sequential
     } else if let Some(exponent) = settings.zipf {
@@ -428,7 +436,7 @@ fn key_order(settings: &Settings) -> KeyOrder {
 
 /// The commands of a file: in each line a weight and a command, quoted as in redis-cli; empty lines
 /// and those that begin with # say nothing.
-fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load, Failure> {
+fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load, DriveFailure> {
     let mut workload = Workload::default();
     let mut weights = Vec::new();
     let mut payload_bytes = 0;
@@ -437,7 +445,7 @@ fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let fault = |what: &str| Failure(format!("{name}, line {}: {what}", number + 1));
+        let fault = |what: &str| DriveFailure(format!("{name}, line {}: {what}", number + 1));
         let (weight, command) =
             line.split_once(' ').ok_or_else(|| fault("a weight and a command are needed"))?;
         let weight: u64 = weight.parse().map_err(|_| fault("the weight is not a number"))?;
@@ -452,8 +460,8 @@ fn from_file(text: &str, name: &str, placeholders: &Placeholders) -> Result<Load
         weights.push((workload.templates.len() - 1, weight));
         payload_bytes = payload_bytes.max(words.iter().map(Vec::len).sum());
     }
-    workload.order = Order::Weighted(weights);
-    workload.check().map_err(|error| Failure(format!("{name}: {error}")))?;
+    workload.order = TemplateOrder::Weighted(weights);
+    workload.check().map_err(|error| DriveFailure(format!("{name}: {error}")))?;
     let title = name.to_owned();
     Ok(Load { title, workload, payload_bytes, preparation: None, is_optional: false })
 }

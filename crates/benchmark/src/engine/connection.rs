@@ -2,20 +2,20 @@
 
 use std::{collections::VecDeque, io, os::fd::OwnedFd, sync::Arc};
 
-use bobbin_client::TlsSession;
+use bobbin_client::ClientTlsSession;
 use rustix::{
     io::Errno,
     net::{SendFlags, send},
 };
 
-use super::{Greeting, Node, ReplyCounter};
-use crate::workload::State;
+use super::{Greeting, ReplyCounter, ServerNode};
+use crate::workload::WorkloadState;
 
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct LoadConnection {
     pub(super) wire: Wire,
-    pub(super) node: Arc<Node>,
-    pub(super) state: State,
+    pub(super) node: Arc<ServerNode>,
+    pub(super) state: WorkloadState,
     pub(super) counter: ReplyCounter,
     /// Requests without their replies, oldest first.
     pub(super) flights: VecDeque<Flight>,
@@ -40,12 +40,12 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) socket: OwnedFd,
-    pub(super) tls: Option<Box<Tls>>,
+    pub(super) tls: Option<Box<ConnectionTls>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Tls {
-    pub(super) session: TlsSession,
+pub(super) struct ConnectionTls {
+    pub(super) session: ClientTlsSession,
     /// Bytes for the network; those before `sent` have gone.
     network: Vec<u8>,
     sent: usize,
@@ -67,8 +67,13 @@ pub(super) enum Sent {
     Part,
 }
 
-impl Connection {
-    pub(super) fn new(wire: Wire, node: Arc<Node>, state: State, greeting: &Greeting) -> Self {
+impl LoadConnection {
+    pub(super) fn new(
+        wire: Wire,
+        node: Arc<ServerNode>,
+        state: WorkloadState,
+        greeting: &Greeting,
+    ) -> Self {
         Self {
             wire,
             node,
@@ -128,8 +133,9 @@ impl Connection {
 }
 
 impl Wire {
-    pub(super) fn new(socket: OwnedFd, session: Option<TlsSession>) -> Self {
-        let tls = session.map(|session| Box::new(Tls { session, network: Vec::new(), sent: 0 }));
+    pub(super) fn new(socket: OwnedFd, session: Option<ClientTlsSession>) -> Self {
+        let tls = session
+            .map(|session| Box::new(ConnectionTls { session, network: Vec::new(), sent: 0 }));
         Self { socket, tls }
     }
 

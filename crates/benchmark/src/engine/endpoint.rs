@@ -2,7 +2,7 @@
 
 use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd, path::PathBuf};
 
-use bobbin_client::{Address, AddressFamily as Family, TlsSession, Transport};
+use bobbin_client::{AddressFamily as Family, ClientTlsSession, ServerAddress, Transport};
 use rustix::{
     io::Errno,
     net::{
@@ -26,9 +26,9 @@ enum Place {
 
 impl Endpoint {
     /// Looks up the host's address; the first one that there is, of the family if one is wanted.
-    pub fn new(address: &Address, transport: &Transport) -> io::Result<Self> {
+    pub fn new(address: &ServerAddress, transport: &Transport) -> io::Result<Self> {
         let (place, host) = match address {
-            Address::Tcp { host, port } => {
+            ServerAddress::Tcp { host, port } => {
                 let first = transport.family.resolve(host, *port)?.into_iter().next();
                 let first = first.filter(|address| match transport.family {
                     Family::Any => true,
@@ -39,14 +39,14 @@ impl Endpoint {
                     first.ok_or_else(|| io::Error::other("the host has no such address"))?;
                 (Place::Tcp(first), host.clone())
             }
-            Address::Unix(path) => (Place::Unix(path.clone()), String::new()),
+            ServerAddress::Unix(path) => (Place::Unix(path.clone()), String::new()),
         };
         Ok(Self { place, host, transport: transport.clone() })
     }
 
     /// Plain TCP.
     pub fn tcp(host: &str, port: u16) -> io::Result<Self> {
-        Self::new(&Address::Tcp { host: host.to_owned(), port }, &Transport::default())
+        Self::new(&ServerAddress::Tcp { host: host.to_owned(), port }, &Transport::default())
     }
 
     pub(super) fn is_same_place(&self, other: &Self) -> bool {
@@ -79,7 +79,7 @@ impl Endpoint {
     }
 
     /// TLS for one such socket, where it is wanted.
-    pub(super) fn tls_session(&self) -> Result<Option<TlsSession>, String> {
+    pub(super) fn tls_session(&self) -> Result<Option<ClientTlsSession>, String> {
         let Some(connector) = &self.transport.tls else { return Ok(None) };
         let address = match &self.place {
             Place::Tcp(address) => Some(address.ip()),

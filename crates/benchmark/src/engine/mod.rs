@@ -18,18 +18,18 @@ use std::{
 };
 
 pub use endpoint::Endpoint;
-pub use record::{ClassRecord, Latencies, Second, latencies};
-pub use replies::{Counted, Kind, ReplyCounter};
+pub use record::{ClassRecord, LatencyHistogram, Second, latencies};
+pub use replies::{Counted, ReplyCounter, ReplyKind};
 
 use crate::workload::{TAG_LEN, Workload};
-use shared::Shared;
+use shared::RunState;
 
 /// One measurement.
 #[derive(Clone, Debug)]
-pub struct Job<'a> {
+pub struct LoadRun<'a> {
     pub workload: &'a Workload,
     /// One server, or the primaries of a cluster, which share the connections.
-    pub nodes: &'a [Node],
+    pub nodes: &'a [ServerNode],
     /// Of a cluster: how to learn where its slots are now. Replies that say that a slot is
     /// elsewhere are then no errors but a reason to ask.
     pub topology: Option<&'a Topology>,
@@ -56,14 +56,14 @@ pub struct Job<'a> {
 
 /// A server that connections go to.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct ServerNode {
     pub endpoint: Endpoint,
     /// What `{tag}` in a key may become there; empty where there is no cluster.
     pub tags: Arc<[[u8; TAG_LEN]]>,
 }
 
 /// Asks a cluster for its nodes.
-pub struct Topology(pub Box<dyn Fn() -> Result<Vec<Node>, String> + Send + Sync>);
+pub struct Topology(pub Box<dyn Fn() -> Result<Vec<ServerNode>, String> + Send + Sync>);
 
 impl fmt::Debug for Topology {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,7 +116,7 @@ pub enum Arrivals {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct LoadOutcome {
     pub classes: Vec<ClassRecord>,
     /// From the first counted request to the last reply; of an open loop at least as long as
     /// requests were due.
@@ -133,7 +133,7 @@ pub struct Outcome {
     pub cpu: Duration,
 }
 
-impl Outcome {
+impl LoadOutcome {
     pub fn requests(&self) -> u64 {
         self.classes.iter().map(|class| class.requests).sum()
     }
@@ -178,7 +178,7 @@ impl Outcome {
     }
 
     /// All classes in one, in nanoseconds.
-    pub fn latencies(&self) -> Latencies {
+    pub fn latencies(&self) -> LatencyHistogram {
         let mut all = latencies();
         for class in &self.classes {
             record::add(&mut all, &class.latencies);
@@ -194,7 +194,7 @@ impl Outcome {
 
 /// How a run is going, for the caller's `watch`.
 #[derive(Clone, Debug)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Since the connections stood.
     pub elapsed: Duration,
     /// From 0 to 1.
@@ -203,7 +203,7 @@ pub struct Progress {
     pub rate: f64,
     pub rate_now: f64,
     /// Latencies since the report before, in nanoseconds.
-    pub latencies: Latencies,
+    pub latencies: LatencyHistogram,
 }
 
 /// Why there is no outcome.
@@ -240,14 +240,14 @@ impl std::error::Error for EngineError {}
 
 /// Does the measurement, calling `watch` a few times a second when there is one.
 pub fn run(
-    job: &Job<'_>,
-    mut watch: Option<&mut dyn FnMut(&Progress)>,
-) -> Result<Outcome, EngineError> {
+    job: &LoadRun<'_>,
+    mut watch: Option<&mut dyn FnMut(&LoadProgress)>,
+) -> Result<LoadOutcome, EngineError> {
     job.workload.check().map_err(EngineError::System)?;
     raise_file_limit(job.connections);
     let threads = job.threads.clamp(1, job.connections.max(1));
     let nodes = job.nodes.iter().cloned().map(Arc::new).collect();
-    let shared = Shared::new(threads, nodes, watch.is_some() || job.series);
+    let shared = RunState::new(threads, nodes, watch.is_some() || job.series);
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {
         for index in 0..threads {
@@ -279,17 +279,17 @@ pub fn run(
 
 /// Looks at the threads' counters from time to time.
 struct Watcher<'a> {
-    job: &'a Job<'a>,
-    shared: &'a Shared,
+    job: &'a LoadRun<'a>,
+    shared: &'a RunState,
     seconds: Vec<Second>,
-    second: Latencies,
+    second: LatencyHistogram,
     next: Instant,
     last: (Instant, u64),
     last_second: (Instant, u64),
 }
 
 impl<'a> Watcher<'a> {
-    fn new(job: &'a Job<'a>, shared: &'a Shared) -> Self {
+    fn new(job: &'a LoadRun<'a>, shared: &'a RunState) -> Self {
         let now = Instant::now();
         Self {
             job,
@@ -306,7 +306,7 @@ impl<'a> Watcher<'a> {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    fn look(&mut self, watch: &mut Option<&mut dyn FnMut(&Progress)>) {
+    fn look(&mut self, watch: &mut Option<&mut dyn FnMut(&LoadProgress)>) {
         let now = Instant::now();
         self.next += LOOK_EVERY;
         if let Some(topology) = self.job.topology {
@@ -328,7 +328,7 @@ impl<'a> Watcher<'a> {
             let since = |(then, count): (Instant, u64)| {
                 requests.saturating_sub(count) as f64 / (now - then).as_secs_f64().max(1e-9)
             };
-            watch(&Progress {
+            watch(&LoadProgress {
                 elapsed,
                 done: self.done(elapsed, requests),
                 requests,
@@ -377,7 +377,7 @@ fn raise_file_limit(connections: usize) {
     }
 }
 
-/// What [`Job::patience`] is where nothing else is wanted.
+/// What [`LoadRun::patience`] is where nothing else is wanted.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::Outcome;
+use super::LoadOutcome;
 use crate::workload::Workload;
 
 /// Latencies in nanoseconds, exact to three digits.
-pub type Latencies = Histogram<u64>;
+pub type LatencyHistogram = Histogram<u64>;
 
 /// The requests of one class.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct ClassRecord {
     pub sent_bytes: u64,
     pub received_bytes: u64,
     /// With the age of each request that had no reply at the end, as it took longer than that.
-    pub latencies: Latencies,
+    pub latencies: LatencyHistogram,
 }
 
 /// One second of a run.
@@ -43,7 +43,7 @@ pub struct Second {
 
 /// What one thread brings back.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct ThreadRecord {
     pub(super) classes: Vec<ClassRecord>,
     pub(super) first_error: Option<String>,
     pub(super) from_ns: u64,
@@ -56,7 +56,7 @@ pub(super) struct Record {
     pub(super) cpu: Duration,
 }
 
-impl Record {
+impl ThreadRecord {
     pub(super) fn new(workload: &Workload) -> Self {
         Self {
             classes: workload.classes.iter().map(|name| ClassRecord::new(name)).collect(),
@@ -102,7 +102,12 @@ impl ClassRecord {
 }
 
 impl Second {
-    pub(super) fn new(at: Duration, lasted: Duration, count: u64, latencies: &Latencies) -> Self {
+    pub(super) fn new(
+        at: Duration,
+        lasted: Duration,
+        count: u64,
+        latencies: &LatencyHistogram,
+    ) -> Self {
         Self {
             at,
             rate: count as f64 / lasted.as_secs_f64().max(1e-9),
@@ -116,18 +121,18 @@ impl Second {
 }
 
 /// An empty histogram.
-pub fn latencies() -> Latencies {
+pub fn latencies() -> LatencyHistogram {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, SIGNIFICANT_DIGITS)
         .expect("the bounds are valid: 1 is at least 1, and the highest at least twice that")
 }
 
 /// Adds `other` to `to`; both are made by [`latencies`].
-pub(super) fn add(to: &mut Latencies, other: &Latencies) {
+pub(super) fn add(to: &mut LatencyHistogram, other: &LatencyHistogram) {
     to.add(other).expect("both have the same bounds");
 }
 
-pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
-    let mut whole = Record::new(workload);
+pub(super) fn merge(workload: &Workload, records: Vec<ThreadRecord>) -> LoadOutcome {
+    let mut whole = ThreadRecord::new(workload);
     whole.from_ns = u64::MAX;
     for record in records {
         for (sum, class) in whole.classes.iter_mut().zip(&record.classes) {
@@ -142,7 +147,7 @@ pub(super) fn merge(workload: &Workload, records: Vec<Record>) -> Outcome {
         whole.cpu += record.cpu;
     }
     let until_ns = whole.last_reply_ns.max(whole.planned_ns);
-    Outcome {
+    LoadOutcome {
         classes: whole.classes,
         elapsed: Duration::from_nanos(until_ns.saturating_sub(whole.from_ns)),
         seconds: Vec::new(),

@@ -3,14 +3,14 @@
 
 /// Why a node of a cluster did not do what it was asked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Redirection {
+pub(super) enum RedirectionKind {
     /// The slot has another node.
     Moved,
     /// The slot is on its way, or has no node for a moment.
     Asked,
 }
 
-impl Redirection {
+impl RedirectionKind {
     /// What the text of an error reply says.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         match text.split(|&byte| byte == b' ').next()? {
@@ -27,9 +27,9 @@ mod tests {
 
     #[test]
     fn texts() {
-        assert_eq!(Redirection::of(b"MOVED 1 127.0.0.1:7000"), Some(Redirection::Moved));
-        assert_eq!(Redirection::of(b"ASK 1 127.0.0.1:7000"), Some(Redirection::Asked));
-        assert_eq!(Redirection::of(b"ERR no"), None);
-        assert_eq!(Redirection::of(b""), None);
+        assert_eq!(RedirectionKind::of(b"MOVED 1 127.0.0.1:7000"), Some(RedirectionKind::Moved));
+        assert_eq!(RedirectionKind::of(b"ASK 1 127.0.0.1:7000"), Some(RedirectionKind::Asked));
+        assert_eq!(RedirectionKind::of(b"ERR no"), None);
+        assert_eq!(RedirectionKind::of(b""), None);
     }
 }

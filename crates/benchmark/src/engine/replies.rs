@@ -5,7 +5,7 @@ use bobbin_resp::{REPLY_BULK_LEN_MAX, REPLY_LINE_LEN_MAX, ReplyError, parse_i64}
 
 /// What kind of reply came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReplyKind {
     Value,
     /// A null: the key that was asked for is not there.
     Null,
@@ -17,7 +17,7 @@ pub enum Kind {
 /// A reply, as far as a load generator needs to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    pub kind: Kind,
+    pub kind: ReplyKind,
     /// How long it was.
     pub bytes: usize,
     /// Its values: the elements of an array, else one; none if it is an error.
@@ -35,7 +35,7 @@ pub struct ReplyCounter {
     /// Values of the current reply that are still to come, less the one that is being read.
     pending: u64,
     inside: bool,
-    kind: Option<Kind>,
+    kind: Option<ReplyKind>,
     /// Bytes of the current reply so far.
     bytes: usize,
     values: u64,
@@ -102,11 +102,11 @@ impl ReplyCounter {
         }
         let mut text: &[u8] = b"";
         let kind = match prefix {
-            b'+' | b':' | b',' | b'#' | b'(' => Kind::Value,
-            b'_' => Kind::Null,
+            b'+' | b':' | b',' | b'#' | b'(' => ReplyKind::Value,
+            b'_' => ReplyKind::Null,
             b'-' => {
                 text = rest;
-                Kind::Error
+                ReplyKind::Error
             }
             b'$' | b'!' | b'=' => {
                 let len = parse_i64(rest).ok_or(ReplyError::Malformed)?;
@@ -117,11 +117,12 @@ impl ReplyCounter {
                     }
                     self.skip = len + CRLF_LEN;
                     if top {
-                        self.kind = Some(if *prefix == b'!' { Kind::Error } else { Kind::Value });
+                        self.kind =
+                            Some(if *prefix == b'!' { ReplyKind::Error } else { ReplyKind::Value });
                     }
                     return Ok(());
                 }
-                Kind::Null
+                ReplyKind::Null
             }
             b'*' | b'~' | b'>' | b'%' | b'|' => {
                 let len = parse_i64(rest).ok_or(ReplyError::Malformed)?;
@@ -136,14 +137,14 @@ impl ReplyCounter {
                         b'|' => len.saturating_mul(2).saturating_add(1),
                         _ => len,
                     });
-                    if *prefix == b'>' { Kind::Push } else { Kind::Value }
+                    if *prefix == b'>' { ReplyKind::Push } else { ReplyKind::Value }
                 } else {
-                    Kind::Null
+                    ReplyKind::Null
                 }
             }
             other => return Err(ReplyError::UnknownType(*other)),
         };
-        self.nulls += u64::from(kind == Kind::Null);
+        self.nulls += u64::from(kind == ReplyKind::Null);
         if top {
             self.kind = Some(kind);
         }
@@ -157,7 +158,7 @@ impl ReplyCounter {
             self.pending -= 1;
             return;
         }
-        let kind = self.kind.take().unwrap_or(Kind::Value);
+        let kind = self.kind.take().unwrap_or(ReplyKind::Value);
         let bytes = std::mem::take(&mut self.bytes);
         self.inside = false;
         each(Counted { kind, bytes, values: self.values, nulls: self.nulls }, text);
@@ -170,7 +171,7 @@ const CRLF_LEN: usize = 2;
 mod tests {
     use super::*;
 
-    fn count(pieces: &[&[u8]]) -> Result<Vec<(Kind, usize, String)>, ReplyError> {
+    fn count(pieces: &[&[u8]]) -> Result<Vec<(ReplyKind, usize, String)>, ReplyError> {
         let mut counter = ReplyCounter::default();
         let mut replies = Vec::new();
         for piece in pieces {
@@ -189,7 +190,7 @@ mod tests {
     #[test]
     fn every_kind_is_counted() {
         let kinds: Vec<_> = count(&[STREAM]).unwrap().into_iter().map(|(kind, ..)| kind).collect();
-        use Kind::{Error, Null, Push, Value};
+        use ReplyKind::{Error, Null, Push, Value};
         assert_eq!(
             kinds,
             [Value, Error, Value, Value, Null, Value, Push, Null, Value, Null, Value, Value, Value,]

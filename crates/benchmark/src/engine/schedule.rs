@@ -11,19 +11,19 @@ use rustix::{
 };
 
 use super::{Arrivals, Pace};
-use crate::workload::Random;
+use crate::workload::WorkloadRandom;
 
 /// The times at which one thread may or must send, on the clock of the run.
 #[derive(Debug)]
-pub(super) struct Schedule {
+pub(super) struct SendSchedule {
     interval_ns: f64,
     next_ns: f64,
     is_open: bool,
     arrivals: Arrivals,
-    random: Random,
+    random: WorkloadRandom,
 }
 
-impl Schedule {
+impl SendSchedule {
     /// The part `share` of the pace's rate; nothing for a load that only waits for replies.
     pub(super) fn new(pace: Pace, share: f64, seed: u64) -> Option<Self> {
         let (per_second, is_open, arrivals) = match pace {
@@ -36,7 +36,7 @@ impl Schedule {
             next_ns: 0.0,
             is_open,
             arrivals,
-            random: Random::new(seed),
+            random: WorkloadRandom::new(seed),
         })
     }
 
@@ -73,11 +73,11 @@ impl Schedule {
 
 /// Wakes an epoll at a moment more exact than its own milliseconds.
 #[derive(Debug)]
-pub(super) struct Timer {
+pub(super) struct WakeTimer {
     file: OwnedFd,
 }
 
-impl Timer {
+impl WakeTimer {
     pub(super) fn new() -> Result<Self, Errno> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Self { file: timerfd_create(TimerfdClockId::Monotonic, flags)? })

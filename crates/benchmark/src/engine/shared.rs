@@ -8,10 +8,10 @@ use std::{
     time::Instant,
 };
 
-use super::{EngineError, Latencies, Node, Topology, latencies, record};
+use super::{EngineError, LatencyHistogram, ServerNode, Topology, latencies, record};
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RunState {
     pub(super) clock: Instant,
     /// The connections of all threads stand.
     pub(super) connected: Barrier,
@@ -23,7 +23,7 @@ pub(super) struct Shared {
     started: Mutex<Option<Instant>>,
     /// Grows when the watcher wants the latencies since the last time.
     asked: AtomicU64,
-    interval: Option<Mutex<Latencies>>,
+    interval: Option<Mutex<LatencyHistogram>>,
     nodes: Mutex<Nodes>,
     /// How often they have changed.
     nodes_changes: AtomicU64,
@@ -32,7 +32,7 @@ pub(super) struct Shared {
 }
 
 /// The nodes that connections go to, in turns.
-pub(super) type Nodes = Arc<[Arc<Node>]>;
+pub(super) type Nodes = Arc<[Arc<ServerNode>]>;
 
 /// A thread's counter, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ struct Cell {
     requests: AtomicU64,
 }
 
-impl Shared {
+impl RunState {
     pub(super) fn new(threads: usize, nodes: Nodes, watched: bool) -> Self {
         Self {
             clock: Instant::now(),
@@ -155,13 +155,13 @@ impl Shared {
         self.asked.load(Relaxed)
     }
 
-    pub(super) fn give(&self, latencies: &Latencies) {
+    pub(super) fn give(&self, latencies: &LatencyHistogram) {
         if let Some(interval) = &self.interval {
             record::add(&mut lock(interval), latencies);
         }
     }
 
-    pub(super) fn take_interval(&self) -> Latencies {
+    pub(super) fn take_interval(&self) -> LatencyHistogram {
         match &self.interval {
             Some(interval) => std::mem::replace(&mut *lock(interval), latencies()),
             None => latencies(),
@@ -171,7 +171,7 @@ impl Shared {
 
 /// The nodes that were found, those that were there before in the order that they had: then few
 /// connections have to change.
-fn keep_places(before: &[Arc<Node>], mut found: Vec<Node>) -> Nodes {
+fn keep_places(before: &[Arc<ServerNode>], mut found: Vec<ServerNode>) -> Nodes {
     let mut nodes = Vec::with_capacity(found.len());
     for old in before {
         if let Some(at) = found.iter().position(|new| new.endpoint.is_same_place(&old.endpoint)) {
@@ -198,8 +198,10 @@ mod tests {
 
     #[test]
     fn nodes_keep_their_places() {
-        let node =
-            |port| Node { endpoint: Endpoint::tcp("127.0.0.1", port).unwrap(), tags: [].into() };
+        let node = |port| ServerNode {
+            endpoint: Endpoint::tcp("127.0.0.1", port).unwrap(),
+            tags: [].into(),
+        };
         let before = [Arc::new(node(1)), Arc::new(node(2)), Arc::new(node(3))];
         let after = keep_places(&before, vec![node(4), node(3), node(1)]);
         let places: Vec<_> = after.iter().map(|node| node.endpoint.to_string()).collect();

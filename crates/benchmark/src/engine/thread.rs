@@ -10,27 +10,32 @@ use rustix::{
 };
 
 use super::{
-    EngineError, Job, Latencies, Limit, Node,
-    connection::{Connection, Flight, Sent, Wire},
+    EngineError, LatencyHistogram, Limit, LoadRun, ServerNode,
+    connection::{Flight, LoadConnection, Sent, Wire},
     latencies,
-    record::{LATENCY_NS_MAX, Record},
-    redirection::Redirection,
-    replies::{Counted, Kind},
-    schedule::{Schedule, Timer},
-    shared::Shared,
+    record::{LATENCY_NS_MAX, ThreadRecord},
+    redirection::RedirectionKind,
+    replies::{Counted, ReplyKind},
+    schedule::{SendSchedule, WakeTimer},
+    shared::RunState,
 };
 use crate::workload::Written;
 
 /// Drives every connection whose number is `index` modulo `threads`, until all is done or a thread
 /// fails.
-pub(super) fn drive(job: &Job<'_>, index: usize, threads: usize, shared: &Shared) -> Record {
+pub(super) fn drive(
+    job: &LoadRun<'_>,
+    index: usize,
+    threads: usize,
+    shared: &RunState,
+) -> ThreadRecord {
     let result = Thread::new(job, index, threads, shared);
     let mut thread = match result {
         Ok(thread) => thread,
         Err(error) => {
             shared.fail(error);
             shared.connected.wait();
-            return Record::new(job.workload);
+            return ThreadRecord::new(job.workload);
         }
     };
     if let Err(error) = thread.connect() {
@@ -49,21 +54,21 @@ pub(super) fn drive(job: &Job<'_>, index: usize, threads: usize, shared: &Shared
 ///
 /// It has many fields, as what other loops pass along as arguments lies here.
 struct Thread<'a> {
-    job: &'a Job<'a>,
+    job: &'a LoadRun<'a>,
     index: usize,
     threads: usize,
-    shared: &'a Shared,
+    shared: &'a RunState,
     epoll: OwnedFd,
-    connections: Vec<Connection>,
+    connections: Vec<LoadConnection>,
     buffer: Vec<u8>,
     /// What the buffer means, where it came over TLS.
     plain: Vec<u8>,
-    record: Record,
+    record: ThreadRecord,
     /// Indexes of requests that this thread may send.
     lease: Range<u64>,
     /// Requests sent in the warm-up, which have indexes of their own.
     uncounted: u64,
-    schedule: Option<Schedule>,
+    schedule: Option<SendSchedule>,
     /// Connections that wait for the rate to let them send.
     ready: VecDeque<usize>,
     /// Connections of an open loop that got requests in this turn.
@@ -77,7 +82,7 @@ struct Thread<'a> {
     deadline_ns: u64,
     is_measuring: bool,
     is_over: bool,
-    interval: Option<Latencies>,
+    interval: Option<LatencyHistogram>,
     asked: u64,
     /// The changes of the nodes that have been followed.
     nodes_changes: u64,
@@ -85,10 +90,10 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn new(
-        job: &'a Job<'a>,
+        job: &'a LoadRun<'a>,
         index: usize,
         threads: usize,
-        shared: &'a Shared,
+        shared: &'a RunState,
     ) -> Result<Self, EngineError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let nodes = shared.nodes();
@@ -99,10 +104,10 @@ impl<'a> Thread<'a> {
             watch(&epoll, &wire.socket, connections.len())?;
             let tags = node.tags.clone();
             let state = job.workload.state(number, job.connections, job.seed, tags);
-            connections.push(Connection::new(wire, node, state, job.greeting));
+            connections.push(LoadConnection::new(wire, node, state, job.greeting));
         }
         let share = connections.len() as f64 / job.connections.max(1) as f64;
-        let schedule = Schedule::new(job.pace, share, job.seed.wrapping_add(index as u64));
+        let schedule = SendSchedule::new(job.pace, share, job.seed.wrapping_add(index as u64));
         Ok(Self {
             job,
             index,
@@ -113,7 +118,7 @@ impl<'a> Thread<'a> {
             connections,
             buffer: vec![0; BUFFER_LEN],
             plain: Vec::new(),
-            record: Record::new(job.workload),
+            record: ThreadRecord::new(job.workload),
             lease: 0..0,
             uncounted: 0,
             schedule,
@@ -134,7 +139,7 @@ impl<'a> Thread<'a> {
     /// Waits until all connections stand and were greeted.
     fn connect(&mut self) -> Result<(), EngineError> {
         let give_up_ns = self.shared.now_ns() + CONNECT_NS_MAX;
-        while !self.connections.iter().all(Connection::is_up) {
+        while !self.connections.iter().all(LoadConnection::is_up) {
             if self.shared.is_stopped() {
                 return Ok(());
             }
@@ -162,7 +167,7 @@ impl<'a> Thread<'a> {
         let timer = match &mut self.schedule {
             Some(schedule) => {
                 schedule.start(now);
-                let timer = Timer::new().map_err(system)?;
+                let timer = WakeTimer::new().map_err(system)?;
                 let data = epoll::EventData::new_u64(TIMER);
                 let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
                 epoll::add(&self.epoll, timer.file(), data, flags).map_err(system)?;
@@ -206,7 +211,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Waits for events once and serves them.
-    fn turn(&mut self, timer: Option<&Timer>) -> Result<(), EngineError> {
+    fn turn(&mut self, timer: Option<&WakeTimer>) -> Result<(), EngineError> {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
         let mut patience = WAIT_MAX;
         if let (Some(timer), Some(schedule)) = (timer, &self.schedule)
@@ -288,12 +293,12 @@ impl<'a> Thread<'a> {
         let was_waiting = !flights.is_empty();
         let fed = connection.counter.feed(bytes, |reply, text| {
             let kind = reply.kind;
-            if kind == Kind::Push {
+            if kind == ReplyKind::Push {
                 return;
             }
             if *greetings > 0 {
                 *greetings -= 1;
-                if kind == Kind::Error {
+                if kind == ReplyKind::Error {
                     refused.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
                 }
                 return;
@@ -301,7 +306,7 @@ impl<'a> Thread<'a> {
             let Some(flight) = flights.front_mut() else {
                 // Too many clients, say: the server tells that without being asked, and hangs up.
                 match kind {
-                    Kind::Error => {
+                    ReplyKind::Error => {
                         refused.get_or_insert_with(|| String::from_utf8_lossy(text).into_owned());
                     }
                     _ => is_unasked = true,
@@ -309,11 +314,15 @@ impl<'a> Thread<'a> {
                 return;
             };
             let redirection = match kind {
-                Kind::Error if follows => Redirection::of(text),
+                ReplyKind::Error if follows => RedirectionKind::of(text),
                 _ => None,
             };
             is_redirected |= redirection.is_some();
-            if kind == Kind::Error && redirection.is_none() && wants_text && first_error.is_none() {
+            if kind == ReplyKind::Error
+                && redirection.is_none()
+                && wants_text
+                && first_error.is_none()
+            {
                 first_error = Some(String::from_utf8_lossy(text).into_owned());
             }
             tally.reply(flight.class, flight.from_ns, reply, redirection);
@@ -447,7 +456,7 @@ impl<'a> Thread<'a> {
     /// Gives every request that is due to the next connection in turn, then writes.
     fn release_open(&mut self, now: u64) -> Result<(), EngineError> {
         for _ in 0..RELEASES_MAX {
-            let Some(due) = self.schedule.as_ref().map(Schedule::next_ns) else { break };
+            let Some(due) = self.schedule.as_ref().map(SendSchedule::next_ns) else { break };
             if due > now || self.active == 0 {
                 break;
             }
@@ -613,7 +622,7 @@ impl<'a> Thread<'a> {
     }
 
     fn is_open(&self) -> bool {
-        self.schedule.as_ref().is_some_and(Schedule::is_open)
+        self.schedule.as_ref().is_some_and(SendSchedule::is_open)
     }
 
     fn lost(&self, index: usize, what: &str) -> EngineError {
@@ -631,8 +640,8 @@ impl<'a> Thread<'a> {
 
 /// Replies of one read, put together before they are recorded.
 struct Tally<'a> {
-    record: &'a mut Record,
-    interval: Option<&'a mut Latencies>,
+    record: &'a mut ThreadRecord,
+    interval: Option<&'a mut LatencyHistogram>,
     now: u64,
     is_late: bool,
     /// Requests of the class and the time of `current` that have not been recorded.
@@ -649,7 +658,7 @@ impl Tally<'_> {
         class: u16,
         from_ns: u64,
         reply: Counted,
-        redirection: Option<Redirection>,
+        redirection: Option<RedirectionKind>,
     ) {
         self.waiting += 1;
         if from_ns < self.record.from_ns || self.is_late {
@@ -665,9 +674,9 @@ impl Tally<'_> {
         record.found += reply.values.saturating_sub(reply.nulls);
         record.nulls += reply.nulls;
         match redirection {
-            None => record.errors += u64::from(reply.kind == Kind::Error),
-            Some(Redirection::Moved) => record.moved += 1,
-            Some(Redirection::Asked) => record.asked += 1,
+            None => record.errors += u64::from(reply.kind == ReplyKind::Error),
+            Some(RedirectionKind::Moved) => record.moved += 1,
+            Some(RedirectionKind::Asked) => record.asked += 1,
         }
     }
 
@@ -692,7 +701,7 @@ impl Tally<'_> {
 
 /// Remembers that requests were sent, or were due, at `from_ns`.
 #[inline]
-fn note(flights: &mut VecDeque<Flight>, record: &mut Record, written: Written, from_ns: u64) {
+fn note(flights: &mut VecDeque<Flight>, record: &mut ThreadRecord, written: Written, from_ns: u64) {
     if from_ns >= record.from_ns {
         record.classes[usize::from(written.class)].sent_bytes += written.bytes as u64;
     }
@@ -705,7 +714,7 @@ fn note(flights: &mut VecDeque<Flight>, record: &mut Record, written: Written, f
     }
 }
 
-fn open(node: &Node) -> Result<Wire, EngineError> {
+fn open(node: &ServerNode) -> Result<Wire, EngineError> {
     let socket = node.endpoint.open().map_err(|error| connect_error(node, &error.into()))?;
     Ok(Wire::new(socket, node.endpoint.tls_session().map_err(EngineError::System)?))
 }
@@ -715,7 +724,7 @@ fn watch(epoll: &OwnedFd, socket: &OwnedFd, index: usize) -> Result<(), EngineEr
     epoll::add(epoll, socket, epoll::EventData::new_u64(index as u64), flags).map_err(system)
 }
 
-fn connect_error(node: &Node, error: &std::io::Error) -> EngineError {
+fn connect_error(node: &ServerNode, error: &std::io::Error) -> EngineError {
     let endpoint = &node.endpoint;
     EngineError::Connect(format!(
         "Could not connect to server at {endpoint}: {}",

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bobbin_client::{Address, Target, TlsConnector, TlsOptions, Transport};
+use bobbin_client::{ServerAddress, Target, TlsConnector, TlsOptions, Transport};
 
 use super::{Flag, number, positive, set};
 use crate::engine::Arrivals;
@@ -60,10 +60,10 @@ impl Default for Common {
 
 impl Common {
     /// Where the server is.
-    pub fn address(&self) -> Address {
+    pub fn address(&self) -> ServerAddress {
         match &self.socket {
-            Some(path) => Address::Unix(path.clone()),
-            None => Address::Tcp { host: self.host.clone(), port: self.port },
+            Some(path) => ServerAddress::Unix(path.clone()),
+            None => ServerAddress::Tcp { host: self.host.clone(), port: self.port },
         }
     }
 
@@ -78,10 +78,10 @@ impl Common {
         };
         target.take_url(url).map_err(|error| error.to_string())?;
         match target.address {
-            Address::Tcp { host, port } => {
+            ServerAddress::Tcp { host, port } => {
                 (self.host, self.port, self.socket) = (host, port, None);
             }
-            Address::Unix(path) => self.socket = Some(path),
+            ServerAddress::Unix(path) => self.socket = Some(path),
         }
         self.user = target.user;
         self.password = target.password;
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(common.password.as_deref(), Some(&b"p@ss"[..]));
         assert_eq!((common.host.as_str(), common.port, common.database), ("example.org", 7000, 3));
         assert!(!common.wants_tls && of("rediss://x").wants_tls);
-        assert_eq!(of("unix:///tmp/socket").address(), Address::Unix("/tmp/socket".into()));
+        assert_eq!(of("unix:///tmp/socket").address(), ServerAddress::Unix("/tmp/socket".into()));
         let mut common = Common { password: Some(b"p".to_vec()), database: 3, ..Common::default() };
         common.take_url("redis://h:7").unwrap();
         assert_eq!((common.database, common.password.as_deref()), (3, Some(&b"p"[..])));

@@ -10,7 +10,7 @@ use super::{
 
 /// What a command line in the style of memtier_benchmark asks for: a field for each option.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MemtierSettings {
     pub common: Common,
     pub clients: usize,
     pub threads: usize,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub key_prefix: String,
     pub key_minimum: u64,
     pub key_maximum: u64,
-    pub key_patterns: (KeyPattern, KeyPattern),
+    pub key_patterns: (AccessPattern, AccessPattern),
     pub key_deviation: Option<f64>,
     pub key_median: Option<f64>,
     pub zipf: f64,
@@ -72,7 +72,7 @@ pub enum SizeRule {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyPattern {
+pub enum AccessPattern {
     Random,
     Gauss,
     Sequential,
@@ -86,10 +86,10 @@ pub struct CustomCommand {
     pub line: String,
     pub words: Vec<Vec<u8>>,
     pub ratio: u64,
-    pub pattern: KeyPattern,
+    pub pattern: AccessPattern,
 }
 
-impl Default for Settings {
+impl Default for MemtierSettings {
     fn default() -> Self {
         Self {
             common: Common { continue_after_errors: true, ..Common::default() },
@@ -113,7 +113,7 @@ impl Default for Settings {
             key_prefix: "memtier-".into(),
             key_minimum: 0,
             key_maximum: 10_000_000,
-            key_patterns: (KeyPattern::Random, KeyPattern::Random),
+            key_patterns: (AccessPattern::Random, AccessPattern::Random),
             key_deviation: None,
             key_median: None,
             zipf: 1.0,
@@ -133,13 +133,13 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl MemtierSettings {
     fn last_command(&mut self) -> Result<&mut CustomCommand, String> {
         self.commands.last_mut().ok_or_else(|| "there is no --command before it".into())
     }
 }
 
-impl AsMut<Common> for Settings {
+impl AsMut<Common> for MemtierSettings {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
@@ -157,11 +157,11 @@ impl CustomCommand {
 
     /// Once in a round.
     pub fn plain(line: String, words: Vec<Vec<u8>>) -> Self {
-        Self { line, words, ratio: 1, pattern: KeyPattern::Random }
+        Self { line, words, ratio: 1, pattern: AccessPattern::Random }
     }
 }
 
-impl FromStr for KeyPattern {
+impl FromStr for AccessPattern {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -176,7 +176,7 @@ impl FromStr for KeyPattern {
     }
 }
 
-pub const GRAMMAR: Grammar<Settings> = Grammar {
+pub const GRAMMAR: Grammar<MemtierSettings> = Grammar {
     program: "bobbin-benchmark --memtier",
     about: "Measures a server of the Redis protocol with the options of memtier_benchmark.",
     usage: "bobbin-benchmark --memtier [OPTIONS]",
@@ -212,7 +212,7 @@ fn weighted(value: &str) -> Result<Vec<(usize, u64)>, String> {
     value.split(',').map(item).collect()
 }
 
-const FLAGS: &[Flag<Settings>] = &[
+const FLAGS: &[Flag<MemtierSettings>] = &[
     Flag {
         names: &["-P", "--protocol"],
         value: "name",

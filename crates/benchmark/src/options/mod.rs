@@ -53,7 +53,7 @@ pub struct Grammar<S: 'static> {
 
 /// Why there are no settings.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum NoSettings {
     Help,
     Version,
     Error(String),
@@ -61,28 +61,28 @@ pub enum Stop {
 
 impl<S: AsMut<Common>> Grammar<S> {
     /// Applies the flags to `settings` and returns what follows them: the words of a command.
-    pub fn parse(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, Stop> {
+    pub fn parse(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, NoSettings> {
         let rest = self.apply(arguments, settings)?;
-        settings.as_mut().finish().map_err(Stop::Error)?;
+        settings.as_mut().finish().map_err(NoSettings::Error)?;
         Ok(rest)
     }
 
-    fn apply(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, Stop> {
+    fn apply(&self, arguments: &[String], settings: &mut S) -> Result<Vec<String>, NoSettings> {
         let mut at = 0;
         while at < arguments.len() {
             let argument = &arguments[at];
             at += 1;
             match argument.as_str() {
                 "--" => return Ok(arguments[at..].to_vec()),
-                "--help" => return Err(Stop::Help),
-                "--version" | "-v" => return Err(Stop::Version),
+                "--help" => return Err(NoSettings::Help),
+                "--version" | "-v" => return Err(NoSettings::Version),
                 "-" => return Ok(arguments[at - 1..].to_vec()),
                 word if !word.starts_with('-') => return Ok(arguments[at - 1..].to_vec()),
                 _ => {}
             }
             let (name, mut value) = self.split(argument);
             let Some(flag) = self.find(name) else {
-                return Err(Stop::Error(format!(
+                return Err(NoSettings::Error(format!(
                     "Unknown option '{name}'; --help lists the options"
                 )));
             };
@@ -90,13 +90,13 @@ impl<S: AsMut<Common>> Grammar<S> {
                 value = arguments.get(at).map(String::as_str);
                 at += 1;
                 if value.is_none() {
-                    return Err(Stop::Error(format!("Option '{name}' needs a value")));
+                    return Err(NoSettings::Error(format!("Option '{name}' needs a value")));
                 }
             } else if !flag.takes_value() && value.is_some() {
-                return Err(Stop::Error(format!("Option '{name}' takes no value")));
+                return Err(NoSettings::Error(format!("Option '{name}' takes no value")));
             }
             flag.apply(settings, value.unwrap_or_default())
-                .map_err(|error| Stop::Error(format!("Option '{name}': {error}")))?;
+                .map_err(|error| NoSettings::Error(format!("Option '{name}': {error}")))?;
         }
         Ok(Vec::new())
     }
@@ -233,12 +233,12 @@ mod tests {
 
     #[test]
     fn the_two_grammars_differ_in_what_letters_mean() {
-        let mut settings = redis::Settings::default();
+        let mut settings = redis::RedisSettings::default();
         let rest = redis::GRAMMAR.parse(&words("-h host -p 7 -c 3 -- GET -n"), &mut settings);
         assert_eq!(rest.unwrap(), ["GET", "-n"]);
         assert_eq!((settings.common.host.as_str(), settings.common.port), ("host", 7));
         assert_eq!(settings.clients, 3);
-        let mut settings = memtier::Settings::default();
+        let mut settings = memtier::MemtierSettings::default();
         let rest = memtier::GRAMMAR.parse(&words("-s host -p7 -c3 --ratio=1:2"), &mut settings);
         assert_eq!(rest.unwrap(), [""; 0]);
         assert_eq!((settings.common.host.as_str(), settings.common.port), ("host", 7));
@@ -255,16 +255,17 @@ mod tests {
             ("-q=1", "Unknown option '-q=1'; --help lists the options"),
             ("--csv=1", "Option '--csv' takes no value"),
         ] {
-            let stop = redis::GRAMMAR.parse(&words(line), &mut redis::Settings::default());
-            assert_eq!(stop, Err(Stop::Error(error.into())), "{line}");
+            let stop = redis::GRAMMAR.parse(&words(line), &mut redis::RedisSettings::default());
+            assert_eq!(stop, Err(NoSettings::Error(error.into())), "{line}");
         }
-        let stop = redis::GRAMMAR.parse(&words("-c 5 --help"), &mut redis::Settings::default());
-        assert_eq!(stop, Err(Stop::Help));
+        let stop =
+            redis::GRAMMAR.parse(&words("-c 5 --help"), &mut redis::RedisSettings::default());
+        assert_eq!(stop, Err(NoSettings::Help));
     }
 
     #[test]
     fn zeros_mean_what_they_mean_in_valkey_benchmark() {
-        let mut settings = redis::Settings::default();
+        let mut settings = redis::RedisSettings::default();
         let line = words("-r 0 -d 0 --warmup 0 --rps 0");
         assert_eq!(redis::GRAMMAR.parse(&line, &mut settings), Ok(Vec::new()));
         assert_eq!((settings.keyspace, settings.data_size), (Some(1), 1));

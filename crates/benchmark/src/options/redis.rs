@@ -6,7 +6,7 @@ use super::{Common, Flag, Grammar, common, connection, number, positive, set};
 
 /// What a command line in the style of redis-benchmark asks for: a field for each option.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct RedisSettings {
     pub common: Common,
     pub clients: usize,
     pub requests: Option<u64>,
@@ -64,7 +64,7 @@ pub enum ReadFrom {
     All,
 }
 
-impl Default for Settings {
+impl Default for RedisSettings {
     fn default() -> Self {
         Self {
             common: Common::default(),
@@ -105,13 +105,13 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Common> for Settings {
+impl AsMut<Common> for RedisSettings {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
 }
 
-pub const GRAMMAR: Grammar<Settings> = Grammar {
+pub const GRAMMAR: Grammar<RedisSettings> = Grammar {
     program: "bobbin-benchmark",
     about: "Measures a server of the Redis protocol. Without a command it runs the tests that -t \
             names, or all of them.",
@@ -140,7 +140,7 @@ Other ways to call it:
  bobbin-benchmark generate WHAT      man page or shell completion
 ";
 
-const FLAGS: &[Flag<Settings>] = &[
+const FLAGS: &[Flag<RedisSettings>] = &[
     Flag {
         names: &["-c"],
         value: "clients",
@@ -456,9 +456,9 @@ const PRECISION_MAX: u64 = 3;
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Settings {
+    fn parse(line: &str) -> RedisSettings {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let mut settings = Settings::default();
+        let mut settings = RedisSettings::default();
         GRAMMAR.parse(&arguments, &mut settings).unwrap_or_else(|stop| panic!("{line}: {stop:?}"));
         settings
     }

@@ -2,19 +2,19 @@
 //! layout, so that their words keep their size on every screen.
 
 use super::{escape, short};
-use crate::statistics::Interval;
+use crate::statistics::ConfidenceInterval;
 
 /// Groups of bars on one scale, which begins at 0.
 #[derive(Clone, Debug)]
 pub struct Bars {
     pub title: String,
     pub unit: String,
-    pub groups: Vec<Group>,
+    pub groups: Vec<BarGroup>,
 }
 
 /// Bars that belong together, as those of one number of threads do.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct BarGroup {
     pub name: String,
     pub bars: Vec<Bar>,
 }
@@ -25,7 +25,7 @@ pub struct Bar {
     /// Bars of one number have one colour in all groups.
     pub series: usize,
     pub value: f64,
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// The rounds behind the value disagree.
     pub is_doubtful: bool,
 }
@@ -75,7 +75,7 @@ impl Bar {
             share(self.value),
             self.series % COLOURS
         );
-        if let Some(Interval { low, high }) = self.interval {
+        if let Some(ConfidenceInterval { low, high }) = self.interval {
             let (low, high) = (share(low), share(high));
             track += &format!("<b style=\"left:{low:.1}%;width:{:.1}%\"></b>", high - low);
         }
@@ -111,9 +111,9 @@ mod tests {
             interval,
             is_doubtful,
         };
-        let whole = bar(80.0, Some(Interval { low: 60.0, high: 100.0 }), false);
+        let whole = bar(80.0, Some(ConfidenceInterval { low: 60.0, high: 100.0 }), false);
         let half = bar(50.0, None, true);
-        let group = Group { name: "1 thread".into(), bars: vec![whole, half] };
+        let group = BarGroup { name: "1 thread".into(), bars: vec![whole, half] };
         let bars = Bars { title: "GET".into(), unit: "a second".into(), groups: vec![group] };
         let text = bars.figure();
         assert!(text.contains("<i style=\"width:80.0%;background:var(--c1)\"></i>"), "{text}");
@@ -121,8 +121,8 @@ mod tests {
         assert!(text.contains(">80 ±25%<") && text.contains("width:50.0%"), "{text}");
         assert!(text.contains(">50 ≠<"), "{text}");
         // An interval that says nothing does not squeeze the bars.
-        let wild = bar(10.0, Some(Interval { low: -500.0, high: 520.0 }), true);
-        let group = Group { name: String::new(), bars: vec![wild] };
+        let wild = bar(10.0, Some(ConfidenceInterval { low: -500.0, high: 520.0 }), true);
+        let group = BarGroup { name: String::new(), bars: vec![wild] };
         let text = Bars { groups: vec![group], ..bars }.figure();
         assert!(text.contains("width:50.0%;") && text.contains("left:0.0%;width:100.0%"), "{text}");
     }

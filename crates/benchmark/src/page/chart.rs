@@ -8,7 +8,7 @@ pub struct Chart {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct Axis {
 }
 
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ChartLine {
     pub name: String,
     /// From left to right.
     pub points: Vec<(f64, f64)>,

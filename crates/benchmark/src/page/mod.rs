@@ -4,18 +4,18 @@
 mod bars;
 mod chart;
 
-pub use bars::{Bar, Bars, Group};
+pub use bars::{Bar, BarGroup, Bars};
 pub(crate) use bars::{DOUBT, percent};
-pub use chart::{Axis, Chart, Line};
+pub use chart::{Axis, Chart, ChartLine};
 
 /// A page under construction.
 #[derive(Debug, Default)]
-pub struct Page {
+pub struct HtmlPage {
     title: String,
     body: String,
 }
 
-impl Page {
+impl HtmlPage {
     /// `headline` says in a sentence what came out.
     pub fn new(title: &str, headline: &str) -> Self {
         let body = format!("<h1>{}</h1>\n", escape(headline));
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn a_page_asks_for_nothing_outside() {
-        let mut page = Page::new("A <b> & c", "about");
+        let mut page = HtmlPage::new("A <b> & c", "about");
         page.chart(&Chart {
             title: "rate".into(),
             x: Axis { title: "threads".into(), is_logarithmic: false, ticks: vec![1.0, 2.0] },
             y: Axis { title: "requests per second".into(), is_logarithmic: false, ticks: vec![] },
-            lines: vec![Line { name: "x".into(), points: vec![(1.0, 2.0), (2.0, 5.0)] }],
+            lines: vec![ChartLine { name: "x".into(), points: vec![(1.0, 2.0), (2.0, 5.0)] }],
         });
         page.table(&["a".into()], &[vec!["1".into()]]);
         page.definitions(&[("Kernel".into(), "x < y".into())]);

@@ -1,11 +1,11 @@
 //! A distribution of latencies as a small chart of text, on a logarithmic scale: the many requests
 //! that were quick and the few that were not are both there to see.
 
-use crate::engine::Latencies;
+use crate::engine::LatencyHistogram;
 
 /// Three rows of columns, the scale in milliseconds, and where two percentiles are. Empty where
 /// nothing was measured.
-pub fn chart(latencies: &Latencies) -> String {
+pub fn chart(latencies: &LatencyHistogram) -> String {
     if latencies.is_empty() {
         return String::new();
     }

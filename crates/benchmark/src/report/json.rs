@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::{max_ms, min_ms, quantile_ms};
 use crate::{
-    engine::{Latencies, Outcome},
+    engine::{LatencyHistogram, LoadOutcome},
     provenance::Provenance,
 };
 
 /// One test with all its runs; `outcome` is the run that stands for it.
-pub fn test(title: &str, outcome: &Outcome, rates: &[f64]) -> Value {
+pub fn test(title: &str, outcome: &LoadOutcome, rates: &[f64]) -> Value {
     let latencies = outcome.latencies();
     let seconds: Vec<Value> = outcome
         .seconds
@@ -53,7 +53,7 @@ pub fn document(provenance: &Provenance, configuration: Value, tests: Vec<Value>
     })
 }
 
-pub fn summary(latencies: &Latencies) -> Value {
+pub fn summary(latencies: &LatencyHistogram) -> Value {
     json!({
         "mean": round(latencies.mean() / 1e6),
         "min": round(min_ms(latencies)),
@@ -68,7 +68,7 @@ pub fn summary(latencies: &Latencies) -> Value {
 }
 
 /// Pairs of a latency in milliseconds and the share of requests, from 0 to 1, that took no longer.
-pub fn histogram(latencies: &Latencies) -> Value {
+pub fn histogram(latencies: &LatencyHistogram) -> Value {
     let total = latencies.len().max(1) as f64;
     let mut count = 0;
     let mut points = Vec::new();

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 
 use super::quantile_ms;
-use crate::engine::Progress;
+use crate::engine::LoadProgress;
 
 /// A line at the end of the screen; it is wiped when this is dropped.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Live {
         (!hidden && std::io::stdout().is_terminal()).then_some(Self { title, shown: false })
     }
 
-    pub fn show(&mut self, progress: &Progress) {
+    pub fn show(&mut self, progress: &LoadProgress) {
         let width = rustix::termios::tcgetwinsize(std::io::stdout())
             .map_or(WIDTH_DEFAULT, |size| usize::from(size.ws_col).max(1));
         let mut line = line(&self.title, progress);
@@ -40,7 +40,7 @@ impl Drop for Live {
 }
 
 /// ASCII, so that it can be cut anywhere.
-fn line(title: &str, progress: &Progress) -> String {
+fn line(title: &str, progress: &LoadProgress) -> String {
     let quantile = |quantile| quantile_ms(&progress.latencies, quantile);
     let full = (progress.done * BAR_LEN as f64) as usize;
     format!(
@@ -72,7 +72,7 @@ mod tests {
         let mut seen = latencies();
         seen.record_n(1_000_000, 99).unwrap();
         seen.record(5_000_000).unwrap();
-        let progress = Progress {
+        let progress = LoadProgress {
             elapsed: Duration::from_secs(1),
             done: 0.5,
             requests: 100,

@@ -6,12 +6,12 @@ use serde_json::{Map, Value, json};
 
 use super::{json::round, max_ms, microseconds, min_ms, quantile_ms};
 use crate::{
-    engine::{ClassRecord, Latencies, Outcome},
-    options::memtier::Settings,
+    engine::{ClassRecord, LatencyHistogram, LoadOutcome},
+    options::memtier::MemtierSettings,
 };
 
 /// A table under a title, and the histogram unless it is hidden.
-pub fn text(settings: &Settings, title: &str, outcome: &Outcome) -> String {
+pub fn text(settings: &MemtierSettings, title: &str, outcome: &LoadOutcome) -> String {
     let all = outcome.latencies();
     let rows = rows(settings, outcome, &all);
     let columns = columns(settings);
@@ -46,7 +46,7 @@ pub fn text(settings: &Settings, title: &str, outcome: &Outcome) -> String {
 }
 
 /// The report as JSON, for the section of that title.
-pub fn json(settings: &Settings, outcome: &Outcome, started: SystemTime) -> Value {
+pub fn json(settings: &MemtierSettings, outcome: &LoadOutcome, started: SystemTime) -> Value {
     let mut section = Map::new();
     let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     section.insert(
@@ -138,7 +138,7 @@ struct Row<'a> {
     asked: u64,
     sent: u64,
     received: u64,
-    latencies: &'a Latencies,
+    latencies: &'a LatencyHistogram,
     seconds: f64,
 }
 
@@ -160,7 +160,11 @@ struct Column {
 type Cell = Box<dyn Fn(&Row<'_>) -> Option<f64>>;
 
 /// `all` holds the latencies of all classes.
-fn rows<'a>(settings: &Settings, outcome: &'a Outcome, all: &'a Latencies) -> Vec<Row<'a>> {
+fn rows<'a>(
+    settings: &MemtierSettings,
+    outcome: &'a LoadOutcome,
+    all: &'a LatencyHistogram,
+) -> Vec<Row<'a>> {
     let seconds = outcome.elapsed.as_secs_f64().max(1e-9);
     let is_mixed = settings.commands.is_empty();
     let row = |class: &'a ClassRecord| {
@@ -198,7 +202,7 @@ fn rows<'a>(settings: &Settings, outcome: &'a Outcome, all: &'a Latencies) -> Ve
     rows
 }
 
-fn columns(settings: &Settings) -> Vec<Column> {
+fn columns(settings: &MemtierSettings) -> Vec<Column> {
     let column = |title: &str, width, decimals, value: Cell| Column {
         title: title.into(),
         width,
@@ -229,7 +233,7 @@ fn columns(settings: &Settings) -> Vec<Column> {
     columns
 }
 
-fn histogram(outcome: &Outcome) -> String {
+fn histogram(outcome: &LoadOutcome) -> String {
     let mut text = "Request Latency Distribution\nType     <= msec         Percent\n".to_owned();
     text += &"-".repeat(HISTOGRAM_WIDTH);
     text.push('\n');
@@ -246,7 +250,7 @@ fn histogram(outcome: &Outcome) -> String {
 }
 
 /// Latencies in milliseconds and the percentage of requests that took no longer.
-fn steps(latencies: &Latencies) -> Vec<(f64, f64)> {
+fn steps(latencies: &LatencyHistogram) -> Vec<(f64, f64)> {
     let us = microseconds(latencies, 3);
     us.iter_quantiles(HISTOGRAM_TICKS)
         .map(|step| {

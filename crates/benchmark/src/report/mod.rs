@@ -13,10 +13,10 @@ use hdrhistogram::{
     serialization::{V2DeflateSerializer, interval_log::IntervalLogWriterBuilder},
 };
 
-use crate::engine::Latencies;
+use crate::engine::LatencyHistogram;
 
 /// The latencies in whole microseconds, exact to `digits` digits.
-pub(crate) fn microseconds(latencies: &Latencies, digits: u8) -> Histogram<u64> {
+pub(crate) fn microseconds(latencies: &LatencyHistogram, digits: u8) -> Histogram<u64> {
     let mut result = Histogram::new_with_bounds(1, MICROSECONDS_MAX, digits)
         .expect("the bounds and up to 5 digits are valid");
     for step in latencies.iter_recorded() {
@@ -27,20 +27,20 @@ pub(crate) fn microseconds(latencies: &Latencies, digits: u8) -> Histogram<u64> 
 }
 
 /// A quantile in milliseconds.
-pub(crate) fn quantile_ms(latencies: &Latencies, quantile: f64) -> f64 {
+pub(crate) fn quantile_ms(latencies: &LatencyHistogram, quantile: f64) -> f64 {
     latencies.value_at_quantile(quantile) as f64 / 1e6
 }
 
-pub(crate) fn min_ms(latencies: &Latencies) -> f64 {
+pub(crate) fn min_ms(latencies: &LatencyHistogram) -> f64 {
     if latencies.is_empty() { 0.0 } else { latencies.min() as f64 / 1e6 }
 }
 
-pub(crate) fn max_ms(latencies: &Latencies) -> f64 {
+pub(crate) fn max_ms(latencies: &LatencyHistogram) -> f64 {
     latencies.max() as f64 / 1e6
 }
 
 /// The distribution in the text format of HdrHistogram's own tools, in milliseconds.
-pub fn hdr_text(latencies: &Latencies) -> String {
+pub fn hdr_text(latencies: &LatencyHistogram) -> String {
     let mut text = format!(
         "{:>12} {:>14} {:>10} {:>14}\n\n",
         "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
@@ -72,7 +72,7 @@ pub fn hdr_text(latencies: &Latencies) -> String {
 /// The report for programs: an HdrHistogram log with one line for the whole run, which began at
 /// `started`. Values are whole microseconds.
 pub fn hdr_log(
-    latencies: &Latencies,
+    latencies: &LatencyHistogram,
     title: &str,
     started: SystemTime,
     lasted: Duration,

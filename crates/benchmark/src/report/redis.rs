@@ -1,11 +1,11 @@
 //! The short summary, and redis-benchmark's reports: the long text, one line, one line of CSV.
 
 use super::{distribution, max_ms, microseconds, min_ms, quantile_ms};
-use crate::engine::Outcome;
+use crate::engine::LoadOutcome;
 
 /// What the report says about how a test ran.
 #[derive(Clone, Debug)]
-pub struct Header {
+pub struct ReportHeader {
     pub title: String,
     pub clients: usize,
     pub payload_bytes: usize,
@@ -24,7 +24,7 @@ pub struct Header {
 
 /// What most readers want to know: the rate, a few percentiles, and how the latencies are spread.
 /// The lines that redis-benchmark has too are as there.
-pub fn summary(header: &Header, outcome: &Outcome) -> String {
+pub fn summary(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     let mut text = completed(header, outcome);
     let mut parts = vec![format!("{} clients", header.clients)];
     if header.threads > 0 {
@@ -47,7 +47,7 @@ pub fn summary(header: &Header, outcome: &Outcome) -> String {
 }
 
 /// The long report.
-pub fn text(header: &Header, outcome: &Outcome) -> String {
+pub fn text(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     let latencies = outcome.latencies();
     let mut text = completed(header, outcome);
     text += &format!("  {} parallel clients\n", header.clients);
@@ -94,7 +94,7 @@ pub fn text(header: &Header, outcome: &Outcome) -> String {
     text + &throughput_and_latency(outcome)
 }
 
-fn completed(header: &Header, outcome: &Outcome) -> String {
+fn completed(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     let seconds = outcome.elapsed.as_secs_f64();
     format!(
         "====== {} ======\n  {} requests completed in {seconds:.2} seconds\n",
@@ -103,7 +103,7 @@ fn completed(header: &Header, outcome: &Outcome) -> String {
     )
 }
 
-fn faults(outcome: &Outcome) -> String {
+fn faults(outcome: &LoadOutcome) -> String {
     let mut text = String::new();
     if outcome.errors() > 0 {
         text += &format!("  error replies: {}\n", outcome.errors());
@@ -121,7 +121,7 @@ fn faults(outcome: &Outcome) -> String {
     text
 }
 
-fn throughput_and_latency(outcome: &Outcome) -> String {
+fn throughput_and_latency(outcome: &LoadOutcome) -> String {
     let mut text = format!("  throughput summary: {:.2} requests per second\n", outcome.rate());
     text += "  latency summary (msec):\n   ";
     for name in ["avg", "min", "p50", "p95", "p99", "max"] {
@@ -135,7 +135,7 @@ fn throughput_and_latency(outcome: &Outcome) -> String {
 }
 
 /// The line of `-q`.
-pub fn short(header: &Header, outcome: &Outcome) -> String {
+pub fn short(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     let p50 = quantile_ms(&outcome.latencies(), 0.5);
     let unanswered = match outcome.unanswered {
         0 => String::new(),
@@ -146,7 +146,7 @@ pub fn short(header: &Header, outcome: &Outcome) -> String {
 }
 
 /// A line of CSV.
-pub fn csv(header: &Header, outcome: &Outcome) -> String {
+pub fn csv(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     let mut line = format!("{},\"{:.2}\"", csv_text(&header.title), outcome.rate());
     for value in numbers(outcome) {
         line += &format!(",\"{value:.3}\"");
@@ -171,7 +171,7 @@ const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\"
                               \"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"";
 
 /// Average, minimum, three percentiles and maximum in milliseconds.
-fn numbers(outcome: &Outcome) -> [f64; 6] {
+fn numbers(outcome: &LoadOutcome) -> [f64; 6] {
     let latencies = outcome.latencies();
     let quantile = |quantile| quantile_ms(&latencies, quantile);
     let average = latencies.mean() / 1e6;

@@ -1,7 +1,7 @@
 //! Requests as templates: the bytes are made once, and only what differs from request to request is
 //! written again.
 
-use super::{State, Workload};
+use super::{Workload, WorkloadState};
 
 /// One request: one command, or several that always go together (MULTI ... EXEC).
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Template {
 
 /// A piece of an argument.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Part {
+pub enum TemplatePart {
     Text(Vec<u8>),
     /// A number of the slot, as [`PADDED_LEN`] digits.
     Padded(usize),
@@ -38,7 +38,7 @@ pub enum Part {
 enum Piece {
     Literal(Vec<u8>),
     /// An argument whose length is known only when it is written.
-    Argument(Vec<Part>),
+    Argument(Vec<TemplatePart>),
     Padded(usize),
     Tag,
 }
@@ -58,7 +58,7 @@ enum Patch {
 impl Template {
     /// A template of `commands`, each a list of arguments. `slots` are the patterns, by their index
     /// in the workload, of the numbers that the arguments refer to.
-    pub fn new(class: u16, slots: Vec<usize>, commands: &[Vec<Vec<Part>>]) -> Self {
+    pub fn new(class: u16, slots: Vec<usize>, commands: &[Vec<Vec<TemplatePart>>]) -> Self {
         let mut pieces = Vec::new();
         for arguments in commands {
             literal(&mut pieces, format!("*{}\r\n", arguments.len()).as_bytes());
@@ -111,7 +111,7 @@ impl Template {
 
     /// Draws the numbers of the request with index `request`.
     #[inline]
-    pub(super) fn draw(&self, workload: &Workload, state: &mut State, request: u64) {
+    pub(super) fn draw(&self, workload: &Workload, state: &mut WorkloadState, request: u64) {
         for (slot, &pattern) in self.slots.iter().enumerate() {
             let mut draw = || {
                 workload.patterns[pattern].draw(
@@ -140,7 +140,7 @@ impl Template {
 
     /// Writes the drawn numbers into `bytes`, a request of fixed length.
     #[inline]
-    pub(super) fn patch(&self, state: &State, tag: [u8; TAG_LEN], bytes: &mut [u8]) {
+    pub(super) fn patch(&self, state: &WorkloadState, tag: [u8; TAG_LEN], bytes: &mut [u8]) {
         let Some(fixed) = &self.fixed else { return };
         for &(at, patch) in &fixed.patches {
             match patch {
@@ -154,7 +154,7 @@ impl Template {
     pub(super) fn append(
         &self,
         workload: &Workload,
-        state: &mut State,
+        state: &mut WorkloadState,
         tag: [u8; TAG_LEN],
         output: &mut Vec<u8>,
     ) {
@@ -199,9 +199,9 @@ fn append_decimal(mut number: u64, output: &mut Vec<u8>) {
 }
 
 fn append_argument(
-    parts: &[Part],
+    parts: &[TemplatePart],
     workload: &Workload,
-    state: &mut State,
+    state: &mut WorkloadState,
     tag: [u8; TAG_LEN],
     output: &mut Vec<u8>,
 ) {
@@ -209,11 +209,13 @@ fn append_argument(
     let mut len = 0;
     for part in parts {
         len += match part {
-            Part::Text(text) => text.len(),
-            Part::Padded(_) => PADDED_LEN,
-            Part::Decimal(slot) => state.drawn[*slot].checked_ilog10().unwrap_or(0) as usize + 1,
-            Part::Tag => TAG_LEN,
-            Part::Value { values, key_slot } => {
+            TemplatePart::Text(text) => text.len(),
+            TemplatePart::Padded(_) => PADDED_LEN,
+            TemplatePart::Decimal(slot) => {
+                state.drawn[*slot].checked_ilog10().unwrap_or(0) as usize + 1
+            }
+            TemplatePart::Tag => TAG_LEN,
+            TemplatePart::Value { values, key_slot } => {
                 let key = key_slot.map_or(0, |slot| state.drawn[slot]);
                 value = workload.values[*values].choose(key, &mut state.random);
                 value.len()
@@ -225,11 +227,11 @@ fn append_argument(
     output.extend_from_slice(b"\r\n");
     for part in parts {
         match part {
-            Part::Text(text) => output.extend_from_slice(text),
-            Part::Padded(slot) => append_padded(state.drawn[*slot], output),
-            Part::Decimal(slot) => append_decimal(state.drawn[*slot], output),
-            Part::Tag => output.extend_from_slice(&tag),
-            Part::Value { values, .. } => {
+            TemplatePart::Text(text) => output.extend_from_slice(text),
+            TemplatePart::Padded(slot) => append_padded(state.drawn[*slot], output),
+            TemplatePart::Decimal(slot) => append_decimal(state.drawn[*slot], output),
+            TemplatePart::Tag => output.extend_from_slice(&tag),
+            TemplatePart::Value { values, .. } => {
                 output.extend_from_slice(workload.values[*values].bytes(value.clone()));
             }
         }
@@ -237,13 +239,13 @@ fn append_argument(
     output.extend_from_slice(b"\r\n");
 }
 
-/// An argument holds at most one [`Part::Value`].
-fn push_argument(pieces: &mut Vec<Piece>, argument: &[Part]) {
+/// An argument holds at most one [`TemplatePart::Value`].
+fn push_argument(pieces: &mut Vec<Piece>, argument: &[TemplatePart]) {
     let len = argument.iter().try_fold(0, |len, part| match part {
-        Part::Text(text) => Some(len + text.len()),
-        Part::Padded(_) => Some(len + PADDED_LEN),
-        Part::Tag => Some(len + TAG_LEN),
-        Part::Decimal(_) | Part::Value { .. } => None,
+        TemplatePart::Text(text) => Some(len + text.len()),
+        TemplatePart::Padded(_) => Some(len + PADDED_LEN),
+        TemplatePart::Tag => Some(len + TAG_LEN),
+        TemplatePart::Decimal(_) | TemplatePart::Value { .. } => None,
     });
     let Some(len) = len else {
         pieces.push(Piece::Argument(argument.to_vec()));
@@ -252,10 +254,12 @@ fn push_argument(pieces: &mut Vec<Piece>, argument: &[Part]) {
     literal(pieces, format!("${len}\r\n").as_bytes());
     for part in argument {
         match part {
-            Part::Text(text) => literal(pieces, text),
-            Part::Padded(slot) => pieces.push(Piece::Padded(*slot)),
-            Part::Tag => pieces.push(Piece::Tag),
-            Part::Decimal(_) | Part::Value { .. } => unreachable!("their length is not fixed"),
+            TemplatePart::Text(text) => literal(pieces, text),
+            TemplatePart::Padded(slot) => pieces.push(Piece::Padded(*slot)),
+            TemplatePart::Tag => pieces.push(Piece::Tag),
+            TemplatePart::Decimal(_) | TemplatePart::Value { .. } => {
+                unreachable!("their length is not fixed")
+            }
         }
     }
     literal(pieces, b"\r\n");

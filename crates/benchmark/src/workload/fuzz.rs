@@ -6,18 +6,18 @@
 
 use bobbin_client::Value;
 
-use super::Random;
+use super::WorkloadRandom;
 
 /// All commands of a server that may be tried.
 #[derive(Clone, Debug)]
 pub struct Fuzz {
     commands: Vec<Command>,
     /// What may be set, if anything may.
-    options: Options,
+    options: ServerOptions,
 }
 
 /// Options of the server with the values that they have.
-pub type Options = Vec<(Vec<u8>, Vec<u8>)>;
+pub type ServerOptions = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A command, with the name of a subcommand.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ enum Kind {
 
 impl Fuzz {
     /// Reads the reply of COMMAND DOCS. `options` are set now and then, to what they are.
-    pub fn read(docs: &Value, options: Options) -> Result<Self, String> {
+    pub fn read(docs: &Value, options: ServerOptions) -> Result<Self, String> {
         let mut commands = Vec::new();
         for (name, about) in pairs(docs) {
             add_commands(&mut commands, &[], &name, about);
@@ -65,7 +65,7 @@ impl Fuzz {
     }
 
     /// The words of one command. Where `is_malformed`, something is wrong with them.
-    pub fn draw(&self, random: &mut Random, is_malformed: bool) -> Vec<Vec<u8>> {
+    pub fn draw(&self, random: &mut WorkloadRandom, is_malformed: bool) -> Vec<Vec<u8>> {
         if !self.options.is_empty() && one_in(random, OPTIONS_ONE_IN) {
             let (name, value) = pick(random, &self.options);
             return vec![b"CONFIG".to_vec(), b"SET".to_vec(), name.clone(), value.clone()];
@@ -161,7 +161,7 @@ fn field<'a>(value: &'a Value, wanted: &str) -> Option<&'a Value> {
     pairs(value).into_iter().find(|(name, _)| name == wanted.as_bytes()).map(|(_, value)| value)
 }
 
-fn sequence(random: &mut Random, list: &[Argument], group: &str, words: &mut Vec<Vec<u8>>) {
+fn sequence(random: &mut WorkloadRandom, list: &[Argument], group: &str, words: &mut Vec<Vec<u8>>) {
     let mut at = 0;
     while let Some(argument) = list.get(at) {
         at += 1;
@@ -181,7 +181,7 @@ fn sequence(random: &mut Random, list: &[Argument], group: &str, words: &mut Vec
     }
 }
 
-fn write(random: &mut Random, argument: &Argument, group: &str, words: &mut Vec<Vec<u8>>) {
+fn write(random: &mut WorkloadRandom, argument: &Argument, group: &str, words: &mut Vec<Vec<u8>>) {
     let count = if argument.is_multiple { 1 + random.below(REPEATS_MAX) } else { 1 };
     for number in 0..count {
         if number == 0 || argument.repeats_token {
@@ -191,7 +191,7 @@ fn write(random: &mut Random, argument: &Argument, group: &str, words: &mut Vec<
     }
 }
 
-fn once(random: &mut Random, argument: &Argument, group: &str, words: &mut Vec<Vec<u8>>) {
+fn once(random: &mut WorkloadRandom, argument: &Argument, group: &str, words: &mut Vec<Vec<u8>>) {
     let word = match &argument.kind {
         Kind::Token => return,
         Kind::OneOf(choices) if choices.is_empty() => return,
@@ -223,7 +223,7 @@ fn once(random: &mut Random, argument: &Argument, group: &str, words: &mut Vec<V
 }
 
 /// A word for an argument of that name.
-fn text(random: &mut Random, name: &str) -> String {
+fn text(random: &mut WorkloadRandom, name: &str) -> String {
     match name {
         "id" | "start" | "end" | "lastid" | "min-idle-time" if one_in(random, 2) => {
             ["*", "0", "$", "-", "+", "1-1", "0-0"][random.below(7) as usize].into()
@@ -242,7 +242,7 @@ fn text(random: &mut Random, name: &str) -> String {
 }
 
 /// Makes a command wrong in one of several ways; it may happen to stay right.
-fn spoil(random: &mut Random, words: &mut Vec<Vec<u8>>) {
+fn spoil(random: &mut WorkloadRandom, words: &mut Vec<Vec<u8>>) {
     let at = random.below(words.len() as u64) as usize;
     match random.below(6) {
         0 => words.truncate(at.max(1)),
@@ -254,11 +254,11 @@ fn spoil(random: &mut Random, words: &mut Vec<Vec<u8>>) {
     }
 }
 
-fn pick<'a, T>(random: &mut Random, from: &'a [T]) -> &'a T {
+fn pick<'a, T>(random: &mut WorkloadRandom, from: &'a [T]) -> &'a T {
     &from[random.below(from.len() as u64) as usize]
 }
 
-fn one_in(random: &mut Random, count: u64) -> bool {
+fn one_in(random: &mut WorkloadRandom, count: u64) -> bool {
     random.below(count) == 0
 }
 
@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn commands_are_as_documented() {
         let fuzz = documented();
-        let mut random = Random::new(1);
+        let mut random = WorkloadRandom::new(1);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..500 {
             let words = fuzz.draw(&mut random, false);

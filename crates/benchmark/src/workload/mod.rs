@@ -11,24 +11,25 @@ mod values;
 
 use std::sync::Arc;
 
-pub use command::{PADDED_LEN, Part, TAG_LEN, Template};
-pub use fuzz::{Fuzz, Options};
-pub use numbers::{Cursor, Numbers, Zipf};
-pub use placeholders::{KeyOrder, Keyspace, Placeholders, sequence};
-pub use random::Random;
+pub use command::{PADDED_LEN, TAG_LEN, Template, TemplatePart};
+pub use fuzz::{Fuzz, ServerOptions};
+pub use numbers::{Numbers, PatternCursor, Zipf};
+pub use placeholders::{KeyOrder, KeyRange, Placeholders, sequence};
+pub use random::WorkloadRandom;
 pub use slots::SlotSet;
-pub use suite::{Request, Shape, TESTS, Test};
-pub use values::{Content, Sizes, Values};
+pub use suite::{SuiteRequest, SuiteShape, TESTS, Test};
+pub use values::{Content, Sizes, ValuePool};
 
-/// A load: it is the same for all connections, and what differs between them is a [`State`].
+/// A load: it is the same for all connections, and what differs between them is a
+/// [`WorkloadState`].
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// The rows of the statistics, by name.
     pub classes: Vec<String>,
     pub templates: Vec<Template>,
     pub patterns: Vec<Numbers>,
-    pub values: Vec<Values>,
-    pub order: Order,
+    pub values: Vec<ValuePool>,
+    pub order: TemplateOrder,
     /// In a cluster, numbers are drawn until a key of this prefix and the number is the node's own.
     pub key_prefix: Option<Vec<u8>>,
     /// Patterns whose numbers are in no key: they may be any.
@@ -37,7 +38,7 @@ pub struct Workload {
 
 /// Which template comes next.
 #[derive(Clone, Debug, Default)]
-pub enum Order {
+pub enum TemplateOrder {
     /// There is only one.
     #[default]
     Single,
@@ -49,9 +50,9 @@ pub enum Order {
 
 /// Where one connection is in a workload.
 #[derive(Clone, Debug)]
-pub struct State {
-    random: Random,
-    cursors: Vec<Cursor>,
+pub struct WorkloadState {
+    random: WorkloadRandom,
+    cursors: Vec<PatternCursor>,
     /// The numbers of the request that is being written.
     drawn: Vec<u64>,
     step: usize,
@@ -86,8 +87,8 @@ impl Workload {
     /// How many replies a request brings, in the mean over all that the order has.
     pub fn replies_per_request(&self) -> f64 {
         let weights = match &self.order {
-            Order::Single => &[(0, 1)][..],
-            Order::Cycle(weights) | Order::Weighted(weights) => weights,
+            TemplateOrder::Single => &[(0, 1)][..],
+            TemplateOrder::Cycle(weights) | TemplateOrder::Weighted(weights) => weights,
         };
         let replies = |&(index, weight): &(usize, u64)| {
             self.templates.get(index).map_or(0.0, |t| f64::from(t.replies)) * weight as f64
@@ -104,10 +105,10 @@ impl Workload {
         connections: usize,
         seed: u64,
         tags: Arc<[[u8; TAG_LEN]]>,
-    ) -> State {
+    ) -> WorkloadState {
         let slots = self.key_prefix.is_some() && !tags.is_empty();
-        State {
-            random: Random::new(seed.wrapping_add(index as u64)),
+        WorkloadState {
+            random: WorkloadRandom::new(seed.wrapping_add(index as u64)),
             cursors: self.patterns.iter().map(|p| p.cursor(index, connections)).collect(),
             drawn: vec![0; SLOTS_MAX],
             step: 0,
@@ -125,14 +126,16 @@ impl Workload {
     #[inline]
     pub fn fill(
         &self,
-        state: &mut State,
+        state: &mut WorkloadState,
         request: u64,
         count: usize,
         output: &mut Vec<u8>,
         mut written: impl FnMut(Written),
     ) -> usize {
         let template = &self.templates[0];
-        let Some(len) = template.fixed_len().filter(|_| matches!(self.order, Order::Single)) else {
+        let Some(len) =
+            template.fixed_len().filter(|_| matches!(self.order, TemplateOrder::Single))
+        else {
             output.clear();
             for index in 0..count {
                 written(self.append(state, request + index as u64, output));
@@ -162,7 +165,7 @@ impl Workload {
     }
 
     /// Appends one request to `output`.
-    pub fn append(&self, state: &mut State, request: u64, output: &mut Vec<u8>) -> Written {
+    pub fn append(&self, state: &mut WorkloadState, request: u64, output: &mut Vec<u8>) -> Written {
         let template = &self.templates[self.next_template(state)];
         state.prepared = 0;
         let start = output.len();
@@ -172,10 +175,10 @@ impl Workload {
         Written { class: template.class, replies: template.replies, bytes: output.len() - start }
     }
 
-    fn next_template(&self, state: &mut State) -> usize {
+    fn next_template(&self, state: &mut WorkloadState) -> usize {
         match &self.order {
-            Order::Single => 0,
-            Order::Cycle(steps) => {
+            TemplateOrder::Single => 0,
+            TemplateOrder::Cycle(steps) => {
                 while state.step_left == 0 {
                     state.step = (state.step + 1) % steps.len();
                     state.step_left = steps[state.step].1;
@@ -183,7 +186,7 @@ impl Workload {
                 state.step_left -= 1;
                 steps[state.step].0
             }
-            Order::Weighted(weights) => {
+            TemplateOrder::Weighted(weights) => {
                 let total = weights.iter().map(|(_, weight)| weight).sum();
                 let mut at = state.random.below(total);
                 for (template, weight) in weights {
@@ -199,7 +202,7 @@ impl Workload {
 
     fn first_repeat(&self) -> u64 {
         match &self.order {
-            Order::Cycle(steps) => steps.first().map_or(0, |(_, repeat)| *repeat),
+            TemplateOrder::Cycle(steps) => steps.first().map_or(0, |(_, repeat)| *repeat),
             _ => 0,
         }
     }
@@ -210,10 +213,12 @@ impl Workload {
             return Err("there is no command to send".into());
         }
         let positive = match &self.order {
-            Order::Single => true,
-            Order::Cycle(steps) | Order::Weighted(steps) => steps.iter().any(|(_, n)| *n > 0),
+            TemplateOrder::Single => true,
+            TemplateOrder::Cycle(steps) | TemplateOrder::Weighted(steps) => {
+                steps.iter().any(|(_, n)| *n > 0)
+            }
         };
-        if let Order::Cycle(steps) | Order::Weighted(steps) = &self.order {
+        if let TemplateOrder::Cycle(steps) | TemplateOrder::Weighted(steps) = &self.order {
             let sum = steps.iter().try_fold(0_u64, |sum, (_, weight)| sum.checked_add(*weight));
             sum.ok_or("the weights are too large")?;
         }
@@ -221,7 +226,7 @@ impl Workload {
     }
 }
 
-impl State {
+impl WorkloadState {
     /// From now on keys are those of the node that these tags lead to.
     pub fn move_to(&mut self, tags: Arc<[[u8; TAG_LEN]]>) {
         if self.slots.is_some() {

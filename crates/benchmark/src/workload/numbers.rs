@@ -1,9 +1,9 @@
 //! Which number comes next: the patterns in which a load walks over its keys.
 
-use super::Random;
+use super::WorkloadRandom;
 
 /// A pattern over the numbers from `low` to `low + count - 1`. What changes as it goes lies in a
-/// [`Cursor`], of which every connection has its own.
+/// [`PatternCursor`], of which every connection has its own.
 #[derive(Clone, Debug)]
 pub enum Numbers {
     Uniform {
@@ -46,7 +46,7 @@ pub enum Numbers {
 
 /// Where a connection is in a pattern.
 #[derive(Clone, Debug, Default)]
-pub struct Cursor {
+pub struct PatternCursor {
     low: u64,
     count: u64,
     position: u64,
@@ -54,22 +54,27 @@ pub struct Cursor {
 
 impl Numbers {
     /// The cursor of the connection `index` of `connections`.
-    pub fn cursor(&self, index: usize, connections: usize) -> Cursor {
+    pub fn cursor(&self, index: usize, connections: usize) -> PatternCursor {
         match *self {
-            Self::EachConnection { low, count } => Cursor { low, count, position: 0 },
+            Self::EachConnection { low, count } => PatternCursor { low, count, position: 0 },
             Self::Parts { low, count } => {
                 let (index, connections) = (index as u128, connections.max(1) as u128);
                 let start = |part: u128| (u128::from(count) * part / connections) as u64;
                 let (from, to) = (start(index), start(index + 1));
-                Cursor { low: low + from, count: to - from, position: 0 }
+                PatternCursor { low: low + from, count: to - from, position: 0 }
             }
-            _ => Cursor::default(),
+            _ => PatternCursor::default(),
         }
     }
 
     /// The next number; `request` is the request's index over the whole load.
     #[inline]
-    pub fn draw(&self, cursor: &mut Cursor, request: u64, random: &mut Random) -> u64 {
+    pub fn draw(
+        &self,
+        cursor: &mut PatternCursor,
+        request: u64,
+        random: &mut WorkloadRandom,
+    ) -> u64 {
         match *self {
             Self::Uniform { low, count } => low + random.below(count),
             Self::Sequence { low, count, stride, offset } => {
@@ -145,7 +150,7 @@ impl Zipf {
     }
 
     #[inline]
-    fn draw(&self, random: &mut Random) -> u64 {
+    fn draw(&self, random: &mut WorkloadRandom) -> u64 {
         loop {
             let area = self.area_last + random.unit() * (self.area_first - self.area_last);
             let x = self.area_inverse(area);
@@ -185,7 +190,7 @@ mod tests {
 
     fn draws(numbers: &Numbers, count: u64) -> Vec<u64> {
         let mut cursor = numbers.cursor(0, 1);
-        let mut random = Random::new(3);
+        let mut random = WorkloadRandom::new(3);
         (0..count).map(|request| numbers.draw(&mut cursor, request, &mut random)).collect()
     }
 
@@ -204,7 +209,7 @@ mod tests {
         for connection in 0..3 {
             let mut cursor = parts.cursor(connection, 3);
             for _ in 0..cursor.count {
-                all.push(parts.draw(&mut cursor, 0, &mut Random::new(0)));
+                all.push(parts.draw(&mut cursor, 0, &mut WorkloadRandom::new(0)));
             }
         }
         assert_eq!(all, (1..=10).collect::<Vec<_>>());

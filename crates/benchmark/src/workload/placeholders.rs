@@ -1,13 +1,13 @@
 //! Turns commands as people write them for redis-benchmark, with `__rand_int__` and similar
 //! placeholders, into templates.
 
-use super::{Numbers, Part, SLOTS_MAX, Template, Workload, Zipf};
+use super::{Numbers, SLOTS_MAX, Template, TemplatePart, Workload, Zipf};
 
 /// What placeholders stand for.
 #[derive(Clone, Debug, Default)]
 pub struct Placeholders {
     /// Where numbers come from; without it their placeholders stay as they are.
-    pub keyspace: Option<Keyspace>,
+    pub keyspace: Option<KeyRange>,
     /// What `__data__` becomes.
     pub data: Vec<u8>,
     /// Whether `{tag}` becomes a hash tag.
@@ -16,7 +16,7 @@ pub struct Placeholders {
 
 /// The numbers below `count`, in some order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Keyspace {
+pub struct KeyRange {
     pub count: u64,
     pub order: KeyOrder,
 }
@@ -39,7 +39,7 @@ impl Placeholders {
         commands: &[Vec<Vec<u8>>],
     ) -> Result<(), String> {
         let mut slots = Slots::default();
-        let parsed: Vec<Vec<Vec<Part>>> = commands
+        let parsed: Vec<Vec<Vec<TemplatePart>>> = commands
             .iter()
             .map(|arguments| {
                 arguments.iter().map(|argument| self.parts(argument, &mut slots)).collect()
@@ -56,7 +56,7 @@ impl Placeholders {
         Ok(())
     }
 
-    fn parts(&self, argument: &[u8], slots: &mut Slots) -> Vec<Part> {
+    fn parts(&self, argument: &[u8], slots: &mut Slots) -> Vec<TemplatePart> {
         let mut parts = Vec::new();
         let mut text = Vec::new();
         let mut rest = argument;
@@ -68,17 +68,17 @@ impl Placeholders {
             }
             let found = if let Some(tail) = rest.strip_prefix(b"{tag}").filter(|_| self.cluster) {
                 text.push(b'{');
-                Some((Part::Tag, &b"}"[..], tail))
+                Some((TemplatePart::Tag, &b"}"[..], tail))
             } else {
                 let name = NAMES.iter().position(|name| rest.starts_with(name));
                 name.filter(|_| self.keyspace.is_some()).map(|name| {
-                    (Part::Padded(slots.slot(name)), &b""[..], &rest[NAMES[name].len()..])
+                    (TemplatePart::Padded(slots.slot(name)), &b""[..], &rest[NAMES[name].len()..])
                 })
             };
             match found {
                 Some((part, after, tail)) => {
                     if !text.is_empty() {
-                        parts.push(Part::Text(std::mem::take(&mut text)));
+                        parts.push(TemplatePart::Text(std::mem::take(&mut text)));
                     }
                     parts.push(part);
                     text.extend_from_slice(after);
@@ -91,7 +91,7 @@ impl Placeholders {
             }
         }
         if !text.is_empty() || parts.is_empty() {
-            parts.push(Part::Text(text));
+            parts.push(TemplatePart::Text(text));
         }
         parts
     }
@@ -114,8 +114,8 @@ impl Slots {
     }
 
     /// The pattern of each slot; they are added to the workload.
-    fn patterns(&self, keyspace: Keyspace, workload: &mut Workload) -> Vec<usize> {
-        let Keyspace { count, order } = keyspace;
+    fn patterns(&self, keyspace: KeyRange, workload: &mut Workload) -> Vec<usize> {
+        let KeyRange { count, order } = keyspace;
         let mut add = |numbers| {
             workload.patterns.push(numbers);
             workload.patterns.len() - 1
@@ -215,7 +215,7 @@ mod tests {
 
     fn sequential(count: u64) -> Placeholders {
         Placeholders {
-            keyspace: Some(Keyspace { count, order: KeyOrder::Sequential }),
+            keyspace: Some(KeyRange { count, order: KeyOrder::Sequential }),
             data: b"xyz".to_vec(),
             cluster: false,
         }

@@ -3,11 +3,11 @@
 
 /// A generator; every connection has one.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct WorkloadRandom {
     state: [u64; 4],
 }
 
-impl Random {
+impl WorkloadRandom {
     pub fn new(seed: u64) -> Self {
         let mut at = seed;
         let mut next = || {
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_and_numbers_stay_below() {
-        let (mut a, mut b) = (Random::new(7), Random::new(7));
+        let (mut a, mut b) = (WorkloadRandom::new(7), WorkloadRandom::new(7));
         let mut seen = [false; 10];
         for _ in 0..1000 {
             let number = a.below(10);
@@ -68,12 +68,12 @@ mod tests {
         }
         assert_eq!(seen, [true; 10]);
         assert_eq!(a.below(0), 0);
-        assert_ne!(Random::new(7).bits(), Random::new(8).bits());
+        assert_ne!(WorkloadRandom::new(7).bits(), WorkloadRandom::new(8).bits());
     }
 
     #[test]
     fn distributions_have_their_means() {
-        let mut random = Random::new(1);
+        let mut random = WorkloadRandom::new(1);
         let count = 20_000;
         let mean = |draw: &mut dyn FnMut() -> f64| {
             (0..count).map(|_| draw()).sum::<f64>() / f64::from(count)

@@ -6,7 +6,7 @@ pub struct Test {
     /// What `-t` calls it; the first is its own name, the others select whole groups.
     pub names: &'static [&'static str],
     pub title: &'static str,
-    pub request: Request,
+    pub request: SuiteRequest,
     /// Whether it runs when no tests are named.
     pub by_default: bool,
 }
@@ -15,7 +15,7 @@ pub struct Test {
 /// nothing where there is none; `@` for `__rand_int__` where there are random keys, and `0` where
 /// not.
 #[derive(Clone, Copy, Debug)]
-pub enum Request {
+pub enum SuiteRequest {
     Inline(&'static str),
     Words(&'static str),
     /// A command and what is repeated ten times behind it.
@@ -27,8 +27,8 @@ pub enum Request {
 }
 
 pub const TESTS: &[Test] = &[
-    Test::new(&["ping_inline", "ping"], "PING_INLINE", Request::Inline("PING")),
-    Test::new(&["ping_mbulk", "ping"], "PING_MBULK", Request::Words("PING")),
+    Test::new(&["ping_inline", "ping"], "PING_INLINE", SuiteRequest::Inline("PING")),
+    Test::new(&["ping_mbulk", "ping"], "PING_MBULK", SuiteRequest::Words("PING")),
     Test::words(&["set"], "SET", "SET key%:__rand_int__ __data__"),
     Test::words(&["get"], "GET", "GET key%:__rand_int__"),
     Test::words(&["incr"], "INCR", "INCR counter%:__rand_int__"),
@@ -44,45 +44,45 @@ pub const TESTS: &[Test] = &[
     Test::new(
         &["lrange", "lrange_100", "lrange_300", "lrange_500", "lrange_600"],
         "LPUSH (needed to benchmark LRANGE)",
-        Request::Words("LPUSH mylist% __data__"),
+        SuiteRequest::Words("LPUSH mylist% __data__"),
     ),
     Test::new(
         &["lrange_100", "lrange"],
         "LRANGE_100 (first 100 elements)",
-        Request::Words("LRANGE mylist% 0 99"),
+        SuiteRequest::Words("LRANGE mylist% 0 99"),
     ),
     Test::new(
         &["lrange_300", "lrange"],
         "LRANGE_300 (first 300 elements)",
-        Request::Words("LRANGE mylist% 0 299"),
+        SuiteRequest::Words("LRANGE mylist% 0 299"),
     ),
     Test::new(
         &["lrange_500", "lrange"],
         "LRANGE_500 (first 500 elements)",
-        Request::Words("LRANGE mylist% 0 499"),
+        SuiteRequest::Words("LRANGE mylist% 0 499"),
     ),
     Test::new(
         &["lrange_600", "lrange"],
         "LRANGE_600 (first 600 elements)",
-        Request::Words("LRANGE mylist% 0 599"),
+        SuiteRequest::Words("LRANGE mylist% 0 599"),
     ),
-    Test::new(&["mset"], "MSET (10 keys)", Request::Ten("MSET", "key%:__rand_int__ __data__")),
-    Test::new(&["mget"], "MGET (10 keys)", Request::Ten("MGET", "key%:__rand_int__")),
+    Test::new(&["mset"], "MSET (10 keys)", SuiteRequest::Ten("MSET", "key%:__rand_int__ __data__")),
+    Test::new(&["mget"], "MGET (10 keys)", SuiteRequest::Ten("MGET", "key%:__rand_int__")),
     Test::words(&["xadd"], "XADD", "XADD mystream% * myfield __data__"),
-    Test::new(&["function_load"], "FUNCTION LOAD", Request::FunctionLoad),
-    Test::new(&["fcall"], "FCALL", Request::FunctionCall),
-    Test::extra(&["xadd_1"], "XADD_1", Request::Words("XADD mystream1% * f:1 __data__")),
+    Test::new(&["function_load"], "FUNCTION LOAD", SuiteRequest::FunctionLoad),
+    Test::new(&["fcall"], "FCALL", SuiteRequest::FunctionCall),
+    Test::extra(&["xadd_1"], "XADD_1", SuiteRequest::Words("XADD mystream1% * f:1 __data__")),
     Test::extra(
         &["xadd_5"],
         "XADD_5",
-        Request::Words(
+        SuiteRequest::Words(
             "XADD mystream5% * f:1 __data__ f:2 __data__ f:3 __data__ f:4 __data__ f:5 __data__",
         ),
     ),
     Test::extra(
         &["xadd_10"],
         "XADD_10",
-        Request::Words(
+        SuiteRequest::Words(
             "XADD mystream10% * f:1 __data__ f:2 __data__ f:3 __data__ f:4 __data__ f:5 __data__ \
              f:6 __data__ f:7 __data__ f:8 __data__ f:9 __data__ f:10 __data__",
         ),
@@ -90,30 +90,38 @@ pub const TESTS: &[Test] = &[
     Test::extra(
         &["zadd_random"],
         "ZADD_RANDOM",
-        Request::Words("ZADD myzset% @ member:__rand_int__"),
+        SuiteRequest::Words("ZADD myzset% @ member:__rand_int__"),
     ),
     Test::extra(
         &["hset_random"],
         "HSET_RANDOM",
-        Request::Words("HSET myhash% field:__rand_int__ value:__rand_int__"),
+        SuiteRequest::Words("HSET myhash% field:__rand_int__ value:__rand_int__"),
     ),
-    Test::extra(&["set_ex"], "SET_EX", Request::Words("SET key%:__rand_int__ __data__ EX 100")),
+    Test::extra(
+        &["set_ex"],
+        "SET_EX",
+        SuiteRequest::Words("SET key%:__rand_int__ __data__ EX 100"),
+    ),
     Test::extra(
         &["multi"],
         "MULTI",
-        Request::Words(
+        SuiteRequest::Words(
             "MULTI ; SET key%:__rand_1st__ __data__ ; INCR counter%:__rand_1st__ ; EXEC",
         ),
     ),
     Test::extra(
         &["eval"],
         "EVAL",
-        Request::Words("EVAL return(redis.call('incr',KEYS[1])) 1 counter%:__rand_int__"),
+        SuiteRequest::Words("EVAL return(redis.call('incr',KEYS[1])) 1 counter%:__rand_int__"),
     ),
 ];
 
 impl Test {
-    const fn new(names: &'static [&'static str], title: &'static str, request: Request) -> Self {
+    const fn new(
+        names: &'static [&'static str],
+        title: &'static str,
+        request: SuiteRequest,
+    ) -> Self {
         Self { names, title, request, by_default: true }
     }
 
@@ -122,10 +130,14 @@ impl Test {
         title: &'static str,
         words: &'static str,
     ) -> Self {
-        Self::new(names, title, Request::Words(words))
+        Self::new(names, title, SuiteRequest::Words(words))
     }
 
-    const fn extra(names: &'static [&'static str], title: &'static str, request: Request) -> Self {
+    const fn extra(
+        names: &'static [&'static str],
+        title: &'static str,
+        request: SuiteRequest,
+    ) -> Self {
         Self { names, title, request, by_default: false }
     }
 
@@ -172,9 +184,9 @@ impl Test {
     }
 }
 
-impl Request {
+impl SuiteRequest {
     /// The commands that the test sends, with their placeholders.
-    pub fn commands(&self, shape: Shape) -> Vec<Vec<Vec<u8>>> {
+    pub fn commands(&self, shape: SuiteShape) -> Vec<Vec<Vec<u8>>> {
         let tag = if shape.cluster { ":{tag}" } else { "" };
         let score = if shape.random_keys { "__rand_int__" } else { "0" };
         let words = |text: &str| -> Vec<Vec<u8>> {
@@ -221,7 +233,7 @@ impl Request {
 
 /// What a test's commands depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct SuiteShape {
     pub cluster: bool,
     pub random_keys: bool,
     pub functions: usize,
@@ -263,7 +275,7 @@ mod tests {
 
     #[test]
     fn words_depend_on_the_shape() {
-        let shape = Shape { cluster: true, random_keys: false, functions: 2, fcall_keys: 2 };
+        let shape = SuiteShape { cluster: true, random_keys: false, functions: 2, fcall_keys: 2 };
         let commands = |name: &str| {
             let test = Test::select(Some(name)).unwrap()[0];
             let commands = test.request.commands(shape);

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::Random;
+use super::WorkloadRandom;
 
 /// Where values come from: a pool of bytes, and how much of it each value takes.
 #[derive(Clone, Debug)]
-pub struct Values {
+pub struct ValuePool {
     pool: Vec<u8>,
     sizes: Sizes,
     varied: bool,
@@ -42,8 +42,8 @@ pub enum Content {
     Random,
 }
 
-impl Values {
-    pub fn new(sizes: Sizes, content: Content, random: &mut Random) -> Self {
+impl ValuePool {
+    pub fn new(sizes: Sizes, content: Content, random: &mut WorkloadRandom) -> Self {
         let varied = content == Content::Random;
         let len = sizes.max() * if varied { 2 } else { 1 } + usize::from(varied) * POOL_SPARE;
         let pool = match content {
@@ -55,13 +55,13 @@ impl Values {
     }
 
     /// Bytes of one length that are always the same.
-    pub fn printable(len: usize, random: &mut Random) -> Vec<u8> {
+    pub fn printable(len: usize, random: &mut WorkloadRandom) -> Vec<u8> {
         Self::new(Sizes::Fixed(len), Content::Printable, random).pool
     }
 
     /// The bytes of the pool that are the next value, of the key `key`.
     #[inline]
-    pub(super) fn choose(&self, key: u64, random: &mut Random) -> Range<usize> {
+    pub(super) fn choose(&self, key: u64, random: &mut WorkloadRandom) -> Range<usize> {
         let len = self.sizes.choose(key, random);
         let start =
             if self.varied { random.below((self.pool.len() - len) as u64 + 1) as usize } else { 0 };
@@ -84,7 +84,7 @@ impl Sizes {
     }
 
     #[inline]
-    fn choose(&self, key: u64, random: &mut Random) -> usize {
+    fn choose(&self, key: u64, random: &mut WorkloadRandom) -> usize {
         match self {
             Self::Fixed(len) => *len,
             Self::Range { min, max } => min + random.below((max - min) as u64 + 1) as usize,
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn sizes_keep_their_bounds() {
-        let mut random = Random::new(1);
+        let mut random = WorkloadRandom::new(1);
         let weighted = Sizes::Weighted(vec![(10, 1), (20, 3)]);
         let twenties = (0..4000).filter(|_| weighted.choose(0, &mut random) == 20).count();
         assert!((2800..3200).contains(&twenties), "{twenties}");
@@ -127,7 +127,7 @@ mod tests {
         let mut sizes = [1, 51, 101, 500].map(|key| by_key.choose(key, &mut random));
         assert_eq!(sizes, [10, 60, 110, 110]);
         sizes.sort_unstable();
-        let values = Values::new(range, Content::Random, &mut random);
+        let values = ValuePool::new(range, Content::Random, &mut random);
         for _ in 0..100 {
             let value = values.choose(0, &mut random);
             assert!((3..=5).contains(&values.bytes(value).len()));

@@ -5,16 +5,16 @@
 use std::{
     io::Write,
     path::PathBuf,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output, Stdio},
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, Value};
-use bobbin_testkit::Server;
+use bobbin_client::{RespClient, Value};
+use bobbin_testkit::{Endless, TestServer};
 
 /// Runs the program with the server's port in front of `line`; words are between blanks, and `~` in
 /// one stands for a blank.
-pub fn run_with(first: &[&str], server: &Server, line: &str) -> Output {
+pub fn run_with(first: &[&str], server: &TestServer, line: &str) -> Output {
     let mut command = program(first, server);
     command.args(words(line));
     finish(command, b"")
@@ -22,7 +22,7 @@ pub fn run_with(first: &[&str], server: &Server, line: &str) -> Output {
 
 /// The program with the server's port among these arguments: behind the way to call it (`sweep`,
 /// `--memtier`), if they begin with one, and before the rest.
-pub fn program(arguments: &[&str], server: &Server) -> Command {
+pub fn program(arguments: &[&str], server: &TestServer) -> Command {
     let port = server.address().port().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
     let is_way = |word: &&&str| !word.starts_with('-') || **word == "--memtier";
@@ -44,11 +44,11 @@ fn words(line: &str) -> impl Iterator<Item = String> {
 }
 
 /// The standard output of a run that must succeed.
-pub fn bench(server: &Server, line: &str) -> String {
+pub fn bench(server: &TestServer, line: &str) -> String {
     text_of(line, run_with(&[], server, line))
 }
 
-pub fn memtier(server: &Server, line: &str) -> String {
+pub fn memtier(server: &TestServer, line: &str) -> String {
     text_of(line, run_with(&["--memtier"], server, line))
 }
 
@@ -59,22 +59,12 @@ pub fn text_of(line: &str, output: Output) -> String {
 }
 
 /// The one line of a run that must fail.
-pub fn failure(server: &Server, line: &str) -> String {
+pub fn failure(server: &TestServer, line: &str) -> String {
     let output = run_with(&[], server, line);
     assert_eq!(output.status.code(), Some(1), "{line}");
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error.trim_end().lines().count(), 1, "{line}: {error}");
     error.trim_end().to_owned()
-}
-
-/// A program that runs for ever, ended when this is dropped.
-pub struct Endless(pub Child);
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 pub fn start(arguments: &[&str]) -> Endless {
@@ -83,7 +73,7 @@ pub fn start(arguments: &[&str]) -> Endless {
     start_command(command)
 }
 
-pub fn start_on(server: &Server, arguments: &[&str]) -> Endless {
+pub fn start_on(server: &TestServer, arguments: &[&str]) -> Endless {
     start_command(program(arguments, server))
 }
 
@@ -101,19 +91,19 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-pub fn client(server: &Server) -> Client {
-    Client::connect(&server.address().to_string()).unwrap()
+pub fn client(server: &TestServer) -> RespClient {
+    RespClient::connect(&server.address().to_string()).unwrap()
 }
 
-pub fn ask(server: &Server, command: &str) -> Value {
+pub fn ask(server: &TestServer, command: &str) -> Value {
     client(server).line(command).unwrap()
 }
 
-pub fn integer(server: &Server, command: &str) -> i64 {
+pub fn integer(server: &TestServer, command: &str) -> i64 {
     let reply = ask(server, command);
     reply.as_integer().unwrap_or_else(|| panic!("{command}: {reply:?}"))
 }
 
-pub fn scratch(server: &Server, name: &str) -> PathBuf {
+pub fn scratch(server: &TestServer, name: &str) -> PathBuf {
     server.folder().join(name)
 }

@@ -17,7 +17,7 @@ pub use quote::{append_quoted, quoted};
 /// How to print replies.
 #[derive(Clone, Debug)]
 pub struct Style {
-    pub form: Form,
+    pub form: ReplyForm,
     /// Between the elements of an aggregate in the raw form (`-d`).
     pub element_delimiter: Vec<u8>,
     /// Behind each reply in the raw form (`-D`).
@@ -27,7 +27,7 @@ pub struct Style {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ReplyForm {
     /// For people: types shown, strings quoted.
     Tty,
     /// For programs: the bytes as they are.
@@ -39,7 +39,7 @@ pub enum Form {
 }
 
 impl Style {
-    pub fn new(form: Form) -> Self {
+    pub fn new(form: ReplyForm) -> Self {
         let line_feed = || b"\n".to_vec();
         Self { form, element_delimiter: line_feed(), reply_delimiter: line_feed(), pretty: false }
     }
@@ -50,26 +50,26 @@ impl Style {
         let mut output = Vec::new();
         match self.form {
             _ if verbatim => raw::append(value, &self.element_delimiter, &mut output),
-            Form::Tty => {
+            ReplyForm::Tty => {
                 let mut pretty = match self.pretty {
                     true => Pretty::on(terminal::has_colours()),
                     false => Pretty::off(),
                 };
                 tty::append(value, "", &mut pretty, &mut output);
             }
-            Form::Raw => {
+            ReplyForm::Raw => {
                 raw::append(value, &self.element_delimiter, &mut output);
                 output.extend_from_slice(&self.reply_delimiter);
             }
-            Form::Csv => {
+            ReplyForm::Csv => {
                 csv::append(value, &mut output);
                 output.push(b'\n');
             }
-            Form::Json => {
+            ReplyForm::Json => {
                 json::append(value, json::Strings::Utf8, &mut output);
                 output.push(b'\n');
             }
-            Form::QuotedJson => {
+            ReplyForm::QuotedJson => {
                 json::append(value, json::Strings::Ascii, &mut output);
                 output.push(b'\n');
             }
@@ -79,14 +79,14 @@ impl Style {
 
     fn for_terminal(&self, output: Vec<u8>) -> Vec<u8> {
         match self.form {
-            Form::Tty => terminal::harmless(&output).into_owned(),
+            ReplyForm::Tty => terminal::harmless(&output).into_owned(),
             _ => output,
         }
     }
 
     /// The text of a push that no reply asked for.
     pub fn push(&self, push: &Value) -> Vec<u8> {
-        if self.form == Form::Tty
+        if self.form == ReplyForm::Tty
             && let Some(text) = tty::invalidation(push)
         {
             return self.for_terminal(text);
@@ -107,13 +107,19 @@ mod tests {
         Value::Double { value: text.parse().unwrap(), text: text.into() }
     }
 
-    fn show(form: Form, value: &Value) -> String {
+    fn show(form: ReplyForm, value: &Value) -> String {
         String::from_utf8(Style::new(form).reply(value, false)).unwrap()
     }
 
     /// In the order of the forms: tty, raw, csv, json, quoted json.
     fn shows(value: &Value, expected: [&str; 5]) {
-        let forms = [Form::Tty, Form::Raw, Form::Csv, Form::Json, Form::QuotedJson];
+        let forms = [
+            ReplyForm::Tty,
+            ReplyForm::Raw,
+            ReplyForm::Csv,
+            ReplyForm::Json,
+            ReplyForm::QuotedJson,
+        ];
         for (form, expected) in forms.into_iter().zip(expected) {
             assert_eq!(show(form, value), expected, "{form:?} of {value:?}");
         }
@@ -180,17 +186,17 @@ mod tests {
     #[test]
     fn long_lists_align() {
         let list = Value::Array((0..10).map(Value::Integer).collect());
-        let text = show(Form::Tty, &list);
+        let text = show(ReplyForm::Tty, &list);
         assert!(text.starts_with(" 1) (integer) 0\n 2) (integer) 1\n"), "{text}");
         assert!(text.ends_with("10) (integer) 9\n"), "{text}");
-        let nested = show(Form::Tty, &Value::Array(vec![list, Value::Null]));
+        let nested = show(ReplyForm::Tty, &Value::Array(vec![list, Value::Null]));
         assert!(nested.starts_with("1)  1) (integer) 0\n    2) (integer) 1\n"), "{nested}");
     }
 
     #[test]
     fn delimiters() {
         let style = Style {
-            form: Form::Raw,
+            form: ReplyForm::Raw,
             element_delimiter: b", ".to_vec(),
             reply_delimiter: b"".to_vec(),
             pretty: false,
@@ -201,11 +207,11 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text() {
         let value = Value::Bulk(b"\xf0e\x00\x01\"\\\x7f".to_vec());
-        assert_eq!(show(Form::Tty, &value), "\"\\xf0e\\x00\\x01\\\"\\\\\\x7f\"\n");
-        let json = Style::new(Form::Json).reply(&value, false);
+        assert_eq!(show(ReplyForm::Tty, &value), "\"\\xf0e\\x00\\x01\\\"\\\\\\x7f\"\n");
+        let json = Style::new(ReplyForm::Json).reply(&value, false);
         assert_eq!(json, b"\"\xf0e\\u0000\\u0001\\\"\\\\\x7f\"\n");
         assert_eq!(
-            show(Form::QuotedJson, &value),
+            show(ReplyForm::QuotedJson, &value),
             "\"\\\\xf0e\\\\x00\\\\x01\\\\\"\\\\\\\\\\\\x7f\"\n"
         );
     }
@@ -213,17 +219,17 @@ mod tests {
     #[test]
     fn invalidations() {
         let push = |keys| Value::Push(vec![bulk("invalidate"), keys]);
-        let style = Style::new(Form::Tty);
+        let style = Style::new(ReplyForm::Tty);
         let keys = push(Value::Array(vec![bulk("a"), bulk("b")]));
         assert_eq!(style.push(&keys), b"-> invalidate: 'a', 'b'\n");
         assert_eq!(style.push(&push(Value::Null)), b"1) \"invalidate\"\n2) (nil)\n");
-        assert_eq!(Style::new(Form::Raw).push(&keys), b"invalidate\na\nb\n");
+        assert_eq!(Style::new(ReplyForm::Raw).push(&keys), b"invalidate\na\nb\n");
     }
 
     #[test]
     fn servers_do_not_command_the_terminal() {
         let (text, shown) = (b"a\x1b[2Jb".to_vec(), r"a\x1b[2Jb");
-        let style = Style::new(Form::Tty);
+        let style = Style::new(ReplyForm::Tty);
         let verbatim = Value::Verbatim { format: *b"txt", text: text.clone() };
         for value in [Value::Error(text.clone()), Value::Simple(text.clone()), verbatim.clone()] {
             let output = String::from_utf8(style.reply(&value, false)).unwrap();
@@ -233,6 +239,6 @@ mod tests {
         let keys = Value::Array(vec![Value::Bulk(text.clone())]);
         let push = Value::Push(vec![bulk("invalidate"), keys]);
         assert_eq!(style.push(&push), format!("-> invalidate: '{shown}'\n").as_bytes());
-        assert_eq!(Style::new(Form::Raw).reply(&verbatim, true), text);
+        assert_eq!(Style::new(ReplyForm::Raw).reply(&verbatim, true), text);
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use super::{
     keys::Types,
-    server::{self, Scan},
+    server::{self, KeyScan},
 };
 use crate::{format::quoted, interrupt, session::Session};
 
@@ -19,7 +19,7 @@ pub enum Measure {
 pub fn run(session: &mut Session, measure: Measure) -> ExitCode {
     let hold = interrupt::hold();
     let samples = session.options.modes.memory_samples;
-    let mut scan = Scan::new(session, 0, CYCLES_BETWEEN_PAUSES);
+    let mut scan = KeyScan::new(session, 0, CYCLES_BETWEEN_PAUSES);
     let client = session.connect_or_exit();
     let total = server::count_keys(client);
     out!("{INTRODUCTION}");

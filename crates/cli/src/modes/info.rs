@@ -6,14 +6,14 @@ use bobbin_client::Value;
 
 #[derive(Clone, Debug, Default)]
 pub struct Info {
-    fields: Vec<Field>,
+    fields: Vec<InfoLine>,
     /// Where a name is in `fields`.
     places: HashMap<String, usize>,
 }
 
 /// A line of INFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct InfoLine {
     /// Where in the order of sections it stands: what is behind `# Memory`.
     pub section: String,
     pub name: String,
@@ -30,7 +30,7 @@ impl Info {
                 section = title;
             } else if let Some((name, value)) = line.split_once(':') {
                 info.places.insert(name.to_owned(), info.fields.len());
-                info.fields.push(Field {
+                info.fields.push(InfoLine {
                     section: section.to_owned(),
                     name: name.to_owned(),
                     value: value.to_owned(),
@@ -44,7 +44,7 @@ impl Info {
     }
 
     /// All fields, as the server orders them.
-    pub fn fields(&self) -> &[Field] {
+    pub fn fields(&self) -> &[InfoLine] {
         &self.fields
     }
 

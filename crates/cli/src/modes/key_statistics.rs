@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use super::{
     big_keys::CYCLES_BETWEEN_PAUSES,
     keys::Types,
-    server::{self, Scan},
+    server::{self, KeyScan},
     statistics::human,
 };
 use crate::{format::quoted, interrupt, session::Session};
@@ -15,7 +15,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     let modes = &session.options.modes;
     let samples = modes.memory_samples;
     let mut statistics = Statistics { wanted: modes.top, ..Statistics::default() };
-    let mut scan = Scan::new(session, modes.cursor, CYCLES_BETWEEN_PAUSES);
+    let mut scan = KeyScan::new(session, modes.cursor, CYCLES_BETWEEN_PAUSES);
     let client = session.connect_or_exit();
     let total = server::count_keys(client);
     out!("{INTRODUCTION}");

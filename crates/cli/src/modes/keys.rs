@@ -1,7 +1,7 @@
 //! The types of keys, and how large each key is: what `--bigkeys`, `--memkeys` and `--keystats`
 //! ask.
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 
 use super::server;
 use crate::format::quoted;
@@ -42,7 +42,7 @@ impl Types {
     }
 
     /// The type of each key, as an index; `None` for keys that have gone.
-    pub fn of(&mut self, client: &mut Client, keys: &[Vec<u8>]) -> Vec<Option<usize>> {
+    pub fn of(&mut self, client: &mut RespClient, keys: &[Vec<u8>]) -> Vec<Option<usize>> {
         for key in keys {
             client.send(&[b"TYPE", key.as_slice()]);
         }
@@ -63,7 +63,7 @@ impl Types {
     /// How many elements, or bytes of a string, each key has; 0 where that cannot be told.
     pub fn lengths(
         &self,
-        client: &mut Client,
+        client: &mut RespClient,
         keys: &[Vec<u8>],
         types: &[Option<usize>],
     ) -> Vec<u64> {
@@ -85,7 +85,7 @@ impl Types {
 
     /// How much memory each key takes. `samples` is how many elements the server looks at.
     pub fn memory(
-        client: &mut Client,
+        client: &mut RespClient,
         keys: &[Vec<u8>],
         types: &[Option<usize>],
         samples: Option<u64>,
@@ -115,7 +115,7 @@ impl Types {
 }
 
 /// The key may have become another, or none, since it was seen.
-fn receive_size(client: &mut Client, command: &str, key: &[u8]) -> u64 {
+fn receive_size(client: &mut RespClient, command: &str, key: &[u8]) -> u64 {
     let reply = server::receive(client);
     let size = reply.as_integer().and_then(|size| u64::try_from(size).ok());
     size.unwrap_or_else(|| {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::server;
-use crate::{format::Form, session::Session};
+use crate::{format::ReplyForm, session::Session};
 
 /// Measures until it is interrupted, or, where nobody watches, for one interval.
 pub fn run(session: &mut Session) -> ExitCode {
@@ -21,7 +21,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     loop {
         samples.add(ping(session));
         match form {
-            Form::Tty => out!("\x1b[0G\x1b[2K{}", samples.show(form)),
+            ReplyForm::Tty => out!("\x1b[0G\x1b[2K{}", samples.show(form)),
             _ if history => out!("{}", samples.show(form)),
             _ if start.elapsed() > interval.unwrap_or(SINGLE_INTERVAL) => {
                 out!("{}", samples.show(form));
@@ -63,14 +63,14 @@ impl Samples {
         self.count += 1;
     }
 
-    fn show(&self, form: Form) -> String {
+    fn show(&self, form: ReplyForm) -> String {
         let Self { min_ms: min, max_ms: max, count, .. } = self;
         let mean = self.sum_ms as f64 / (*count).max(1) as f64;
         match form {
-            Form::Tty => format!("min: {min}, max: {max}, avg: {mean:.2} ({count} samples)"),
-            Form::Csv => format!("{min},{max},{mean:.2},{count}\n"),
-            Form::Raw => format!("{min} {max} {mean:.2} {count}\n"),
-            Form::Json | Form::QuotedJson => {
+            ReplyForm::Tty => format!("min: {min}, max: {max}, avg: {mean:.2} ({count} samples)"),
+            ReplyForm::Csv => format!("{min},{max},{mean:.2},{count}\n"),
+            ReplyForm::Raw => format!("{min} {max} {mean:.2} {count}\n"),
+            ReplyForm::Json | ReplyForm::QuotedJson => {
                 format!(
                     "{{\"min\": {min}, \"max\": {max}, \"avg\": {mean:.2}, \"count\": {count}}}\n"
                 )

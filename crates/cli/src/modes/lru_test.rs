@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 
 use super::server;
 use crate::session::Session;
@@ -34,7 +34,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     }
 }
 
-fn write(client: &mut Client, keys: u64, random: &mut Random) {
+fn write(client: &mut RespClient, keys: u64, random: &mut Random) {
     for _ in 0..PIPELINE {
         let value: String = (0..VALUE_LEN).map(|_| random.letter()).collect();
         client.send(&["SET", &key(keys, random), &value]);
@@ -45,7 +45,7 @@ fn write(client: &mut Client, keys: u64, random: &mut Random) {
     }
 }
 
-fn read(client: &mut Client, keys: u64, random: &mut Random, hits: &mut u64, misses: &mut u64) {
+fn read(client: &mut RespClient, keys: u64, random: &mut Random, hits: &mut u64, misses: &mut u64) {
     for _ in 0..PIPELINE {
         client.send(&["GET", &key(keys, random)]);
     }

@@ -31,7 +31,7 @@ use crate::{
 };
 
 use big_keys::Measure;
-use rdb::Part;
+use rdb::DataPart;
 
 /// Runs the tool. `arguments` is what stands behind the options.
 pub fn run(mode: Mode, session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
@@ -44,8 +44,8 @@ pub fn run(mode: Mode, session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode
         Mode::Latency => latency::run(session),
         Mode::LatencyDistribution => latency_distribution::run(session),
         Mode::Replica => replica::run(session),
-        Mode::Rdb => rdb::run(session, Part::All),
-        Mode::FunctionsRdb => rdb::run(session, Part::Functions),
+        Mode::Rdb => rdb::run(session, DataPart::All),
+        Mode::FunctionsRdb => rdb::run(session, DataPart::Functions),
         Mode::Pipe => pipe::run(session),
         Mode::BigKeys => big_keys::run(session, Measure::Length),
         Mode::MemoryKeys => big_keys::run(session, Measure::Memory),

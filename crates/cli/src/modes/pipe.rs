@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, RawWriter, Value, error_text};
+use bobbin_client::{ClientError, RawWriter, RespClient, Value, error_text};
 
 use super::progress::Progress;
 use crate::session::{Session, explain};
@@ -80,7 +80,7 @@ fn send(mut writer: RawWriter, mark: &[u8; MARK_LEN], shared: &Shared) {
 }
 
 fn receive(
-    client: &mut Client,
+    client: &mut RespClient,
     mark: &[u8; MARK_LEN],
     shared: &Shared,
     timeout: Option<Duration>,

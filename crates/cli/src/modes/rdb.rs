@@ -9,22 +9,22 @@ use std::{
     process::{self, ExitCode},
 };
 
-use bobbin_client::{Client, error_text};
+use bobbin_client::{RespClient, error_text};
 
 use super::progress::Progress;
 use crate::session::{
     Session,
-    replication::{self, Payload},
+    replication::{self, SyncPayload},
 };
 
 /// Which part of the data.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum DataPart {
     All,
     Functions,
 }
 
-pub fn run(session: &mut Session, part: Part) -> ExitCode {
+pub fn run(session: &mut Session, part: DataPart) -> ExitCode {
     let name = OsStr::from_bytes(&session.options.modes.file).to_owned();
     if !save(session.connect_or_exit(), part, &name) {
         return ExitCode::FAILURE;
@@ -35,10 +35,12 @@ pub fn run(session: &mut Session, part: Part) -> ExitCode {
 /// Writes the data to the file, and says so. The connection is of no use then: what follows would
 /// be commands for a replica. A failure ends the program; a server that does not send the part is
 /// said.
-pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
+pub fn save(client: &mut RespClient, part: DataPart, name: &OsStr) -> bool {
     replication::configure(client, "capa", "eof");
     replication::configure(client, "rdb-only", "1");
-    if part == Part::Functions && !replication::configure(client, "rdb-filter-only", "functions") {
+    if part == DataPart::Functions
+        && !replication::configure(client, "rdb-filter-only", "functions")
+    {
         complain!("The server does not send functions alone.");
         return false;
     }
@@ -47,7 +49,7 @@ pub fn save(client: &mut Client, part: Part, name: &OsStr) -> bool {
     let mut output = Output::open(name);
     let shown = name.display();
     let total = match payload {
-        Payload::Length(len) => {
+        SyncPayload::Length(len) => {
             complain!("SYNC sent to primary, writing {len} bytes to '{shown}'");
             Some(len)
         }

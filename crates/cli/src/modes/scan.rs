@@ -2,18 +2,18 @@
 
 use std::process::ExitCode;
 
-use super::server::Scan;
+use super::server::KeyScan;
 use crate::{
-    format::{Form, append_quoted},
+    format::{ReplyForm, append_quoted},
     interrupt,
     session::Session,
     terminal,
 };
 
 pub fn run(session: &mut Session) -> ExitCode {
-    let quotes = session.options.style.form == Form::Tty;
+    let quotes = session.options.style.form == ReplyForm::Tty;
     let hold = interrupt::hold();
-    let mut scan = Scan::new(session, 0, 1);
+    let mut scan = KeyScan::new(session, 0, 1);
     let client = session.connect_or_exit();
     while let Some(keys) = scan.next(client) {
         let mut text = Vec::new();

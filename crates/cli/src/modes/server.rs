@@ -2,7 +2,7 @@
 
 use std::{process, thread, time::Duration};
 
-use bobbin_client::{Client, ClientError, Value};
+use bobbin_client::{ClientError, RespClient, Value};
 
 use super::progress::Progress;
 use crate::{
@@ -11,17 +11,17 @@ use crate::{
 };
 
 /// The reply to a command, which may be an error. A lost connection ends the program.
-pub fn ask(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Value {
+pub fn ask(client: &mut RespClient, words: &[impl AsRef<[u8]>]) -> Value {
     received(client.command(words))
 }
 
 /// The reply to a command that was sent before.
-pub fn receive(client: &mut Client) -> Value {
+pub fn receive(client: &mut RespClient) -> Value {
     received(client.receive())
 }
 
 /// The reply to a command. An error reply ends the program with a message.
-pub fn demand(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Value {
+pub fn demand(client: &mut RespClient, words: &[impl AsRef<[u8]>]) -> Value {
     let reply = ask(client, words);
     if let Some(text) = reply.as_error() {
         let command = String::from_utf8_lossy(words[0].as_ref()).into_owned();
@@ -65,7 +65,7 @@ pub fn ask_persistently(session: &mut Session, words: &[&str]) -> Value {
 }
 
 /// The keys of the database, some at a time, with a bar towards their number.
-pub struct Scan {
+pub struct KeyScan {
     cursor: Vec<u8>,
     pattern: Option<Vec<u8>>,
     count: u64,
@@ -76,7 +76,7 @@ pub struct Scan {
     is_over: bool,
 }
 
-impl Scan {
+impl KeyScan {
     /// Scans from `cursor` on. Pauses for the options' interval after every `cycles_between`
     /// cycles.
     pub fn new(session: &Session, cursor: u64, cycles_between: u64) -> Self {
@@ -93,7 +93,7 @@ impl Scan {
     }
 
     /// The next keys, perhaps none; `None` when there are no more.
-    pub fn next(&mut self, client: &mut Client) -> Option<Vec<Vec<u8>>> {
+    pub fn next(&mut self, client: &mut RespClient) -> Option<Vec<Vec<u8>>> {
         if self.is_over {
             return None;
         }
@@ -128,7 +128,7 @@ impl Scan {
 
 /// What tools that look at all keys begin with: how many there are, and reading from a replica of a
 /// cluster where we are at one.
-pub fn count_keys(client: &mut Client) -> u64 {
+pub fn count_keys(client: &mut RespClient) -> u64 {
     let count = demand(client, &["DBSIZE"]).as_integer();
     // A server without a cluster refuses; that is no error.
     ask(client, &["READONLY"]);

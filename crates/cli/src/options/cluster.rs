@@ -4,7 +4,7 @@ use bobbin_client::SLOTS;
 
 use super::{
     Mode,
-    table::{Flag, Section, number, switch, text, value, words},
+    table::{CommandLineOption, OptionSection, number, switch, text, value, words},
 };
 
 /// What the cluster manager is asked to do: a field for each option.
@@ -75,9 +75,9 @@ impl Default for ClusterOptions {
     }
 }
 
-use Section::Cluster;
+use OptionSection::Cluster;
 
-pub static FLAGS: &[Flag] = &[
+pub static FLAGS: &[CommandLineOption] = &[
     words(
         Cluster,
         &["--cluster"],

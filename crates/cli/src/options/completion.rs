@@ -1,6 +1,6 @@
 //! Completion scripts for the shells.
 
-use super::table::{Flag, flags};
+use super::table::{CommandLineOption, flags};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
@@ -86,11 +86,11 @@ fn fish() -> String {
     output
 }
 
-fn names_where(holds: fn(&Flag) -> bool) -> Vec<&'static str> {
+fn names_where(holds: fn(&CommandLineOption) -> bool) -> Vec<&'static str> {
     let flags = flags().filter(|flag| holds(flag));
     flags.flat_map(|flag| flag.names.iter().copied()).collect()
 }
 
-fn takes_file(flag: &Flag) -> bool {
+fn takes_file(flag: &CommandLineOption) -> bool {
     matches!(flag.value, Some("file" | "folder" | "socket"))
 }

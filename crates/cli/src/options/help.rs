@@ -1,11 +1,11 @@
 //! `--help`.
 
-use super::table::{Flag, Section, flags};
+use super::table::{CommandLineOption, OptionSection, flags};
 
 /// The help text, for lines of 80 columns.
 pub fn text() -> String {
     let mut output = String::from(USAGE);
-    for section in Section::ALL {
+    for section in OptionSection::ALL {
         output.push_str(&format!("\n{}:\n", section.title()));
         for flag in flags().filter(|flag| flag.section == section) {
             append_flag(flag, &mut output);
@@ -15,7 +15,7 @@ pub fn text() -> String {
     output
 }
 
-fn append_flag(flag: &Flag, output: &mut String) {
+fn append_flag(flag: &CommandLineOption, output: &mut String) {
     let usage = usage(flag);
     let mut lines = wrap(flag.help, WIDTH - COLUMN).into_iter();
     if usage.len() + 4 <= COLUMN {
@@ -33,7 +33,7 @@ fn append_flag(flag: &Flag, output: &mut String) {
 }
 
 /// `-a, --pass <password>`
-pub fn usage(flag: &Flag) -> String {
+pub fn usage(flag: &CommandLineOption) -> String {
     let names = flag.names.join(", ");
     flag.value.map_or_else(|| names.clone(), |value| format!("{names} <{value}>"))
 }

@@ -2,7 +2,7 @@
 
 use super::{
     help::{self, EXAMPLES},
-    table::{Section, flags},
+    table::{OptionSection, flags},
 };
 
 /// The page, for `man -l` or a package.
@@ -12,7 +12,7 @@ pub fn page() -> String {
         env!("CARGO_PKG_VERSION")
     );
     output.push_str(".SH OPTIONS\n");
-    for section in Section::ALL {
+    for section in OptionSection::ALL {
         output.push_str(&format!(".SS {}\n", escape(section.title())));
         for flag in flags().filter(|flag| flag.section == section) {
             let usage = escape(&help::usage(flag));

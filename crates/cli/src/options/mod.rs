@@ -16,7 +16,7 @@ use crate::format::Style;
 
 pub use cluster::ClusterOptions;
 pub use completion::Shell;
-pub use parse::{Environment, Parsed, parse};
+pub use parse::{Environment, ParsedOptions, parse};
 pub use {
     help::text as help_text,
     manual::page as manual_page,
@@ -152,7 +152,7 @@ impl Options {
 
     /// The defaults, which depend on whether there is a terminal.
     pub fn new(terminal: bool) -> Self {
-        use crate::format::Form;
+        use crate::format::ReplyForm;
         Self {
             target: Target::default(),
             transport: Transport::default(),
@@ -166,7 +166,7 @@ impl Options {
             quoted_input: false,
             fail_on_error: false,
             cluster: false,
-            style: Style::new(if terminal { Form::Tty } else { Form::Raw }),
+            style: Style::new(if terminal { ReplyForm::Tty } else { ReplyForm::Raw }),
             show_pushes: terminal,
             verbose: false,
             mode: None,

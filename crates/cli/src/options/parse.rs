@@ -1,14 +1,14 @@
 //! Reading the command line.
 
-use bobbin_client::{Address, AddressFamily};
+use bobbin_client::{AddressFamily, ServerAddress};
 
 use super::{
     Mode, Options, ProtocolChoice, StandardInput,
-    table::{self, Apply},
+    table::{self, OptionEffect},
 };
 
 /// What the arguments say.
-pub enum Parsed {
+pub enum ParsedOptions {
     Run(Box<Options>),
     /// They are wrong; what to print before ending with status 1.
     Wrong(String),
@@ -16,10 +16,10 @@ pub enum Parsed {
 
 /// Reads the arguments behind the program's name. The first one that is no option starts the
 /// command.
-pub fn parse(arguments: &[Vec<u8>], environment: &Environment, terminal: bool) -> Parsed {
+pub fn parse(arguments: &[Vec<u8>], environment: &Environment, terminal: bool) -> ParsedOptions {
     match try_parse(arguments, environment, terminal) {
-        Ok(options) => Parsed::Run(Box::new(options)),
-        Err(text) => Parsed::Wrong(text),
+        Ok(options) => ParsedOptions::Run(Box::new(options)),
+        Err(text) => ParsedOptions::Wrong(text),
     }
 }
 
@@ -45,12 +45,12 @@ fn try_parse(
         seen.note(argument);
         let flag = table::find(argument);
         match flag.map(|flag| flag.apply) {
-            Some(Apply::Switch(apply)) => apply(&mut options),
-            Some(Apply::Value(apply)) if !others.is_empty() => {
+            Some(OptionEffect::Switch(apply)) => apply(&mut options),
+            Some(OptionEffect::Value(apply)) if !others.is_empty() => {
                 apply(&mut options, &others[0])?;
                 rest = &others[1..];
             }
-            Some(Apply::Words(apply)) if !others.is_empty() => {
+            Some(OptionEffect::Words(apply)) if !others.is_empty() => {
                 let taken = apply(&mut options, others)?;
                 rest = &others[taken..];
             }
@@ -109,7 +109,7 @@ impl Seen {
         debug_assert!(!self.resp3 || options.protocol == ProtocolChoice::Resp3);
         debug_assert!(!self.tag || matches!(options.standard_input, StandardInput::Tag(_)));
         debug_assert!(!self.ipv6 || options.transport.family != AddressFamily::Any);
-        let socket = matches!(options.target.address, Address::Unix(_));
+        let socket = matches!(options.target.address, ServerAddress::Unix(_));
         let pairs = [
             (options.cluster && socket, "-c and -s"),
             (self.resp2 && self.resp3, "-2 and -3"),
@@ -136,7 +136,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{format::Form, options::Repeat};
+    use crate::{format::ReplyForm, options::Repeat};
 
     fn run(line: &str) -> Result<Options, String> {
         let arguments: Vec<_> =
@@ -147,9 +147,12 @@ mod tests {
     #[test]
     fn the_command_starts_at_the_first_plain_word() {
         let options = run("-p 7000 -r -1 --csv SET -n 1").unwrap();
-        assert_eq!(options.target.address, Address::Tcp { host: "127.0.0.1".into(), port: 7000 });
+        assert_eq!(
+            options.target.address,
+            ServerAddress::Tcp { host: "127.0.0.1".into(), port: 7000 }
+        );
         assert_eq!(options.repeat, Some(Repeat::Forever));
-        assert_eq!(options.style.form, Form::Csv);
+        assert_eq!(options.style.form, ReplyForm::Csv);
         assert_eq!(options.command, [&b"SET"[..], b"-n", b"1"]);
     }
 

@@ -2,27 +2,27 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::PathBuf, time::Duration};
 
-use bobbin_client::{Address, AddressFamily, Target};
+use bobbin_client::{AddressFamily, ServerAddress, Target};
 use bobbin_resp::split_arguments;
 
-use crate::format::Form;
+use crate::format::ReplyForm;
 
 use super::{Debugging, Mode, Options, ProtocolChoice, Repeat, Shell, StandardInput, cluster};
 
 /// One option.
-pub struct Flag {
+pub struct CommandLineOption {
     /// As they are typed; the first is the one to show.
     pub names: &'static [&'static str],
     /// What its value is called.
     pub value: Option<&'static str>,
-    pub section: Section,
+    pub section: OptionSection,
     pub help: &'static str,
-    pub apply: Apply,
+    pub apply: OptionEffect,
 }
 
 /// What an option does to the options.
 #[derive(Clone, Copy)]
-pub enum Apply {
+pub enum OptionEffect {
     Switch(fn(&mut Options)),
     /// With the value behind it. The error is what to tell the user.
     Value(fn(&mut Options, &[u8]) -> Result<(), String>),
@@ -31,7 +31,7 @@ pub enum Apply {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Section {
+pub enum OptionSection {
     Connection,
     Commands,
     Output,
@@ -43,7 +43,7 @@ pub enum Section {
     About,
 }
 
-impl Section {
+impl OptionSection {
     pub const ALL: [Self; 9] = [
         Self::Connection,
         Self::Commands,
@@ -72,49 +72,61 @@ impl Section {
 }
 
 /// All options, in the order in which they are shown.
-pub fn flags() -> impl Iterator<Item = &'static Flag> {
+pub fn flags() -> impl Iterator<Item = &'static CommandLineOption> {
     FLAGS.iter().chain(cluster::FLAGS)
 }
 
 /// The option of that name.
-pub fn find(name: &[u8]) -> Option<&'static Flag> {
+pub fn find(name: &[u8]) -> Option<&'static CommandLineOption> {
     flags().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name))
 }
 
 pub const fn switch(
-    section: Section,
+    section: OptionSection,
     names: &'static [&'static str],
     help: &'static str,
     apply: fn(&mut Options),
-) -> Flag {
-    Flag { names, value: None, section, help, apply: Apply::Switch(apply) }
+) -> CommandLineOption {
+    CommandLineOption { names, value: None, section, help, apply: OptionEffect::Switch(apply) }
 }
 
 pub const fn value(
-    section: Section,
+    section: OptionSection,
     names: &'static [&'static str],
     value: &'static str,
     help: &'static str,
     apply: fn(&mut Options, &[u8]) -> Result<(), String>,
-) -> Flag {
-    Flag { names, value: Some(value), section, help, apply: Apply::Value(apply) }
+) -> CommandLineOption {
+    CommandLineOption {
+        names,
+        value: Some(value),
+        section,
+        help,
+        apply: OptionEffect::Value(apply),
+    }
 }
 
 /// An option that reads all that follows it, and says how many words it took.
 pub const fn words(
-    section: Section,
+    section: OptionSection,
     names: &'static [&'static str],
     value: &'static str,
     help: &'static str,
     apply: fn(&mut Options, &[Vec<u8>]) -> Result<usize, String>,
-) -> Flag {
-    Flag { names, value: Some(value), section, help, apply: Apply::Words(apply) }
+) -> CommandLineOption {
+    CommandLineOption {
+        names,
+        value: Some(value),
+        section,
+        help,
+        apply: OptionEffect::Words(apply),
+    }
 }
 
-use Section::{About, Commands, Connection, Data, Keys, Latency, Output, Tls};
+use OptionSection::{About, Commands, Connection, Data, Keys, Latency, Output, Tls};
 
 /// All but those of [`cluster`].
-static FLAGS: &[Flag] = &[
+static FLAGS: &[CommandLineOption] = &[
     value(Connection, &["-h"], "host", "Connect to this host (127.0.0.1).", |options, value| {
         set_host(&mut options.target, text(value)?);
         Ok(())
@@ -130,7 +142,7 @@ static FLAGS: &[Flag] = &[
         "socket",
         "Connect to this Unix socket, whatever host and port say.",
         |options, value| {
-            options.target.address = Address::Unix(path(value));
+            options.target.address = ServerAddress::Unix(path(value));
             Ok(())
         },
     ),
@@ -286,25 +298,25 @@ static FLAGS: &[Flag] = &[
         &["--raw"],
         "Print replies as they are (so it is without a terminal).",
         |options| {
-            options.style.form = Form::Raw;
+            options.style.form = ReplyForm::Raw;
         },
     ),
     switch(Output, &["--no-raw"], "Print replies for people, without a terminal too.", |options| {
-        options.style.form = Form::Tty;
+        options.style.form = ReplyForm::Tty;
     }),
     switch(Output, &["--csv"], "Print comma-separated values.", |options| {
-        options.style.form = Form::Csv;
+        options.style.form = ReplyForm::Csv;
     }),
     switch(
         Output,
         &["--json"],
         "Print JSON. The protocol is version 3 unless -2 says otherwise.",
         |options| {
-            choose_json(options, Form::Json);
+            choose_json(options, ReplyForm::Json);
         },
     ),
     switch(Output, &["--quoted-json"], "The same in plain ASCII.", |options| {
-        choose_json(options, Form::QuotedJson);
+        choose_json(options, ReplyForm::QuotedJson);
     }),
     value(
         Output,
@@ -629,19 +641,19 @@ const HOT_KEYS_MAX: usize = 10_000;
 
 fn set_host(target: &mut Target, host: String) {
     match &mut target.address {
-        Address::Tcp { host: old, .. } => *old = host,
+        ServerAddress::Tcp { host: old, .. } => *old = host,
         // A socket wins over host and port, wherever it stands.
-        Address::Unix(_) => {}
+        ServerAddress::Unix(_) => {}
     }
 }
 
 fn set_port(target: &mut Target, port: u16) {
-    if let Address::Tcp { port: old, .. } = &mut target.address {
+    if let ServerAddress::Tcp { port: old, .. } = &mut target.address {
         *old = port;
     }
 }
 
-fn choose_json(options: &mut Options, form: Form) {
+fn choose_json(options: &mut Options, form: ReplyForm) {
     options.style.form = form;
     if options.protocol == ProtocolChoice::Default {
         options.protocol = ProtocolChoice::Resp3IfThere;
@@ -693,7 +705,7 @@ mod tests {
         let mut seen = std::collections::HashSet::new();
         for flag in flags() {
             assert!(flag.help.ends_with('.'), "{}", flag.names[0]);
-            let takes_value = matches!(flag.apply, Apply::Value(_) | Apply::Words(_));
+            let takes_value = matches!(flag.apply, OptionEffect::Value(_) | OptionEffect::Words(_));
             assert_eq!(flag.value.is_some(), takes_value, "{}", flag.names[0]);
             for name in flag.names {
                 assert!(name.starts_with('-'));

@@ -6,7 +6,7 @@
 
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
-use bobbin_client::{Client, Target, Transport, Value};
+use bobbin_client::{RespClient, Target, Transport, Value};
 use bobbin_resp::split_arguments;
 use rustix::termios::tcgetwinsize;
 use rustyline::completion::Candidate;
@@ -51,7 +51,7 @@ impl Candidate for Suggestion {
 /// Where the completed text starts, and what it may be.
 pub fn suggestions(
     docs: &Docs,
-    lookups: &RefCell<Lookups>,
+    lookups: &RefCell<ServerLookups>,
     typed: &str,
 ) -> (usize, Vec<Suggestion>) {
     let (start, pairs) = pairs(docs, &mut *lookups.borrow_mut(), typed);
@@ -157,12 +157,12 @@ trait Ask {
 
 /// A connection for what only the server knows.
 #[derive(Default)]
-pub struct Lookups {
+pub struct ServerLookups {
     place: Option<Rc<(Target, Transport)>>,
-    client: Option<Client>,
+    client: Option<RespClient>,
 }
 
-impl Lookups {
+impl ServerLookups {
     /// Where the shell is now, and in which database.
     pub fn go_to(&mut self, target: Target, transport: Transport) {
         let is_same = self.place.as_ref().is_some_and(|place| {
@@ -188,10 +188,10 @@ impl Lookups {
         reply.ok().filter(|reply| !reply.is_error())
     }
 
-    fn open(&self) -> Option<Client> {
+    fn open(&self) -> Option<RespClient> {
         let place = self.place.as_ref()?;
         let (target, transport) = &**place;
-        let mut client = Client::connect_to(&target.address, transport).ok()?;
+        let mut client = RespClient::connect_to(&target.address, transport).ok()?;
         client.limit_replies(REPLY_LEN_MAX);
         client.set_read_timeout(Some(PATIENCE)).ok()?;
         if let Some(password) = &target.password {
@@ -209,7 +209,7 @@ impl Lookups {
     }
 }
 
-impl Ask for Lookups {
+impl Ask for ServerLookups {
     fn options(&mut self, begun: &str) -> Pairs {
         let pattern = [escaped(&begun.to_ascii_lowercase()), "*".into()].concat();
         let reply = self.ask(&[b"CONFIG", b"GET", pattern.as_bytes()]);
@@ -303,7 +303,7 @@ const FIRST_COLUMN_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
-    use super::super::docs::{Argument, Command, Kind};
+    use super::super::docs::{ArgumentType, DocumentedArgument, DocumentedCommand};
     use super::*;
 
     /// A server that knows a few things.
@@ -327,25 +327,30 @@ mod tests {
         }
     }
 
-    fn argument(name: &str, is_key: bool) -> Argument {
-        Argument { name: name.into(), is_key, ..Argument::default() }
+    fn argument(name: &str, is_key: bool) -> DocumentedArgument {
+        DocumentedArgument { name: name.into(), is_key, ..DocumentedArgument::default() }
     }
 
-    fn token(word: &str) -> Argument {
+    fn token(word: &str) -> DocumentedArgument {
         let token = Some(word.to_owned());
-        Argument { token, kind: Kind::Token, optional: true, ..argument(word, false) }
+        DocumentedArgument {
+            token,
+            kind: ArgumentType::Token,
+            optional: true,
+            ..argument(word, false)
+        }
     }
 
     fn docs() -> Docs {
-        let command = |name: &str, arguments: Vec<Argument>| Command {
+        let command = |name: &str, arguments: Vec<DocumentedArgument>| DocumentedCommand {
             words: name.split(' ').map(str::to_owned).collect(),
             summary: format!("About {name}."),
             group: "g".into(),
             arguments,
-            ..Command::default()
+            ..DocumentedCommand::default()
         };
         let key = || argument("key", true);
-        let keys = Argument { multiple: true, ..key() };
+        let keys = DocumentedArgument { multiple: true, ..key() };
         Docs::of(vec![
             command("ACL CAT", Vec::new()),
             command("ACL SETUSER", vec![argument("user", false)]),

@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use bobbin_client::Value;
 use bobbin_resp::split_arguments;
 
-use super::{Line, Shell, become_interactive};
+use super::{LineRead, Shell, become_interactive};
 use crate::{
-    format::{Form, Style},
+    format::{ReplyForm, Style},
     options::Debugging,
     session::{Session, explain},
     terminal,
@@ -26,7 +26,7 @@ pub fn run(
     script: impl Fn() -> Result<Vec<Vec<u8>>, ExitCode>,
 ) -> ExitCode {
     become_interactive(session);
-    session.options.style.form = Form::Tty;
+    session.options.style.form = ReplyForm::Tty;
     let mut shell = Shell::open();
     loop {
         out!("{INTRODUCTION}");
@@ -85,7 +85,7 @@ impl Debugger<'_> {
             return Ok(End::NotStarted);
         }
         loop {
-            let Line::Text(line) = shell.lines.next("lua debugger> ") else {
+            let LineRead::Text(line) = shell.lines.next("lua debugger> ") else {
                 return Ok(End::Quit);
             };
             let Some(words) = words_of(&line) else {
@@ -150,7 +150,7 @@ impl Debugger<'_> {
         self.client()?.command(words).map_err(|error| lost(&error))
     }
 
-    fn client(&mut self) -> Result<&mut bobbin_client::Client, String> {
+    fn client(&mut self) -> Result<&mut bobbin_client::RespClient, String> {
         self.session.client().ok_or_else(|| "Error: not connected".to_owned())
     }
 }
@@ -193,7 +193,7 @@ help    -- Show Lua script debugging commands.
 ";
 
 fn show_raw(reply: &Value) {
-    terminal::write(&terminal::harmless(&Style::new(Form::Raw).reply(reply, false)));
+    terminal::write(&terminal::harmless(&Style::new(ReplyForm::Raw).reply(reply, false)));
 }
 
 #[cfg(test)]

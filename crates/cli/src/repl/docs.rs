@@ -1,33 +1,33 @@
 //! What the server says about its commands: COMMAND DOCS, read into a tree of arguments. Help,
 //! completion and hints come from it; nothing is known of commands beside it.
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{RespClient, Value};
 
 /// All commands and their subcommands, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Docs {
-    commands: Vec<Command>,
+    commands: Vec<DocumentedCommand>,
     groups: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Command {
+pub struct DocumentedCommand {
     /// In capitals: `CONFIG SET` is two words.
     pub words: Vec<String>,
     pub summary: String,
     pub since: Option<String>,
     pub group: String,
-    pub arguments: Vec<Argument>,
+    pub arguments: Vec<DocumentedArgument>,
 }
 
 /// One argument of a command, or a group of such.
 #[derive(Clone, Debug, Default)]
-pub struct Argument {
+pub struct DocumentedArgument {
     /// How it is shown.
     pub name: String,
     /// A word that announces it, `COUNT` say.
     pub token: Option<String>,
-    pub kind: Kind,
+    pub kind: ArgumentType,
     /// It is the name of a key.
     pub is_key: bool,
     pub optional: bool,
@@ -38,7 +38,7 @@ pub struct Argument {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum ArgumentType {
     #[default]
     Text,
     Integer,
@@ -51,7 +51,7 @@ pub enum Kind {
 
 impl Docs {
     /// Asks the server. `None` where it cannot or will not say.
-    pub fn ask(client: &mut Client) -> Option<Self> {
+    pub fn ask(client: &mut RespClient) -> Option<Self> {
         let reply = client.command(&["COMMAND", "DOCS"]).ok()?;
         if reply.is_error() {
             return None;
@@ -68,9 +68,9 @@ impl Docs {
     }
 
     /// These commands.
-    pub fn of(commands: Vec<Command>) -> Self {
+    pub fn of(commands: Vec<DocumentedCommand>) -> Self {
         let mut docs = Self { commands, groups: Vec::new() };
-        docs.commands.sort_by_cached_key(Command::name);
+        docs.commands.sort_by_cached_key(DocumentedCommand::name);
         docs.groups = docs.commands.iter().map(|command| command.group.clone()).collect();
         docs.groups.sort();
         docs.groups.dedup();
@@ -78,7 +78,7 @@ impl Docs {
         docs
     }
 
-    pub fn commands(&self) -> &[Command] {
+    pub fn commands(&self) -> &[DocumentedCommand] {
         &self.commands
     }
 
@@ -87,8 +87,8 @@ impl Docs {
     }
 
     /// The command with the most words that a line of these words begins with.
-    pub fn find(&self, words: &[Vec<u8>]) -> Option<&Command> {
-        let begins = |command: &&Command| {
+    pub fn find(&self, words: &[Vec<u8>]) -> Option<&DocumentedCommand> {
+        let begins = |command: &&DocumentedCommand| {
             command.words.len() <= words.len()
                 && command.words.iter().zip(words).all(|(name, word)| is_word(name, word))
         };
@@ -96,9 +96,9 @@ impl Docs {
     }
 
     fn read_command(&mut self, words: &[&str], specification: &Value) {
-        let mut command = Command {
+        let mut command = DocumentedCommand {
             words: words.iter().map(|word| word.to_uppercase()).collect(),
-            ..Command::default()
+            ..DocumentedCommand::default()
         };
         let mut subcommands = None;
         for (field, value) in fields(specification) {
@@ -122,7 +122,7 @@ impl Docs {
     }
 }
 
-impl Command {
+impl DocumentedCommand {
     pub fn name(&self) -> String {
         self.words.join(" ")
     }
@@ -132,12 +132,12 @@ pub fn is_word(name: &str, word: &[u8]) -> bool {
     name.as_bytes().eq_ignore_ascii_case(word)
 }
 
-fn read_arguments(value: &Value) -> Vec<Argument> {
+fn read_arguments(value: &Value) -> Vec<DocumentedArgument> {
     value.as_elements().unwrap_or_default().iter().map(read_argument).collect()
 }
 
-fn read_argument(value: &Value) -> Argument {
-    let mut argument = Argument::default();
+fn read_argument(value: &Value) -> DocumentedArgument {
+    let mut argument = DocumentedArgument::default();
     let mut shown = None;
     for (field, value) in fields(value) {
         match field {
@@ -167,14 +167,14 @@ fn read_argument(value: &Value) -> Argument {
     argument
 }
 
-fn read_kind(name: &str) -> Kind {
+fn read_kind(name: &str) -> ArgumentType {
     match name {
-        "integer" | "unix-time" => Kind::Integer,
-        "double" => Kind::Double,
-        "pure-token" => Kind::Token,
-        "oneof" => Kind::OneOf,
-        "block" => Kind::Block,
-        _ => Kind::Text,
+        "integer" | "unix-time" => ArgumentType::Integer,
+        "double" => ArgumentType::Double,
+        "pure-token" => ArgumentType::Token,
+        "oneof" => ArgumentType::OneOf,
+        "block" => ArgumentType::Block,
+        _ => ArgumentType::Text,
     }
 }
 

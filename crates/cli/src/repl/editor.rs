@@ -23,7 +23,7 @@ use rustyline::{
 };
 
 use super::{
-    completion::{self, Lookups, Suggestion, suggestions},
+    completion::{self, ServerLookups, Suggestion, suggestions},
     docs::Docs,
     front::{Front, Suspension},
     hint, history, letters,
@@ -32,20 +32,20 @@ use super::{
 use crate::terminal;
 
 /// Lines, one after the other.
-pub enum Lines {
+pub enum LineSource {
     Typed(Box<Typed>),
     Piped(BufReader<io::Stdin>),
 }
 
 /// What a request for a line gave.
-pub enum Line {
+pub enum LineRead {
     Text(Vec<u8>),
     End,
     /// There is no more, because of an error that has been said.
     Failed,
 }
 
-impl Lines {
+impl LineSource {
     pub fn open() -> Self {
         if terminal::is_typed()
             && let Some(typed) = Typed::open()
@@ -56,32 +56,32 @@ impl Lines {
     }
 
     /// The next line. A pipe gets no prompt.
-    pub fn next(&mut self, prompt: &str) -> Line {
+    pub fn next(&mut self, prompt: &str) -> LineRead {
         match self {
             Self::Typed(typed) => loop {
                 match typed.read_line(prompt) {
-                    Ok(line) => break Line::Text(letters::bytes(&line)),
-                    Err(ReadlineError::Eof | ReadlineError::Interrupted) => break Line::End,
+                    Ok(line) => break LineRead::Text(letters::bytes(&line)),
+                    Err(ReadlineError::Eof | ReadlineError::Interrupted) => break LineRead::End,
                     Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
                         complain!("Error: that is not UTF-8. Write such bytes as \"\\xfc\".");
                     }
                     Err(error) => {
                         complain!("Error: {error}");
-                        break Line::Failed;
+                        break LineRead::Failed;
                     }
                 }
             },
             Self::Piped(input) => {
                 let mut line = Vec::new();
                 match input.read_until(b'\n', &mut line) {
-                    Ok(0) => Line::End,
+                    Ok(0) => LineRead::End,
                     Err(error) => {
                         complain!("Error: {}", error_text(&error));
-                        Line::Failed
+                        LineRead::Failed
                     }
                     Ok(_) => {
                         line.pop_if(|byte| *byte == b'\n');
-                        Line::Text(line)
+                        LineRead::Text(line)
                     }
                 }
             }
@@ -253,7 +253,7 @@ impl ConditionalEventHandler for Suspend {
 struct Assistant {
     docs: Option<Rc<Docs>>,
     hints: bool,
-    lookups: RefCell<Lookups>,
+    lookups: RefCell<ServerLookups>,
     /// The columns before the line.
     prompt_len: usize,
 }

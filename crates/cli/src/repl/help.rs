@@ -1,7 +1,7 @@
 //! `help`: about the shell from here, about commands from the server.
 
 use super::{
-    docs::{Command, Docs, is_word},
+    docs::{Docs, DocumentedCommand, is_word},
     hint,
 };
 use crate::{session::Session, terminal};
@@ -43,7 +43,7 @@ fn about(docs: &Docs, words: &[Vec<u8>]) -> String {
             append(command, false, &mut text);
         }
     } else {
-        let begins = |command: &&Command| {
+        let begins = |command: &&DocumentedCommand| {
             words.len() <= command.words.len()
                 && command.words.iter().zip(words).all(|(name, word)| is_word(name, word))
         };
@@ -59,7 +59,7 @@ fn about(docs: &Docs, words: &[Vec<u8>]) -> String {
     text
 }
 
-fn append(command: &Command, with_group: bool, text: &mut String) {
+fn append(command: &DocumentedCommand, with_group: bool, text: &mut String) {
     let [bold, grey, yellow, plain] = if terminal::has_colours() && terminal::is_for_people() {
         ["\x1b[1m", "\x1b[90m", "\x1b[33m", "\x1b[0m"]
     } else {

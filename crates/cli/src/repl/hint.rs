@@ -8,7 +8,7 @@
 
 use bobbin_resp::split_arguments;
 
-use super::docs::{Argument, Docs, Kind, is_word};
+use super::docs::{ArgumentType, Docs, DocumentedArgument, is_word};
 
 /// The hint for a line; `None` where it begins with no known command. A word counts once there is a
 /// blank behind it.
@@ -27,7 +27,7 @@ pub fn hint(docs: &Docs, line: &str) -> Option<String> {
 }
 
 /// The syntax of a command: the hint when nothing has been typed.
-pub fn syntax(arguments: &[Argument]) -> String {
+pub fn syntax(arguments: &[DocumentedArgument]) -> String {
     show_all(arguments, &mut Match::none(arguments), " ")
 }
 
@@ -39,7 +39,7 @@ pub struct Expected {
 }
 
 /// What may follow these words of a command's arguments. `None` where they do not fit.
-pub fn expected(arguments: &[Argument], words: &[Vec<u8>]) -> Option<Expected> {
+pub fn expected(arguments: &[DocumentedArgument], words: &[Vec<u8>]) -> Option<Expected> {
     let mut matches = Match::none(arguments);
     if match_all(arguments, &mut matches, words) != words.len() {
         return None;
@@ -50,7 +50,7 @@ pub fn expected(arguments: &[Argument], words: &[Vec<u8>]) -> Option<Expected> {
 }
 
 /// Collects up to the first argument that must come before all behind it.
-fn expect_all(arguments: &[Argument], matches: &[Match], expected: &mut Expected) {
+fn expect_all(arguments: &[DocumentedArgument], matches: &[Match], expected: &mut Expected) {
     for (argument, state) in arguments.iter().zip(matches) {
         if state.whole {
             continue;
@@ -67,14 +67,14 @@ fn expect_all(arguments: &[Argument], matches: &[Match], expected: &mut Expected
     }
 }
 
-fn expect(argument: &Argument, state: &Match, expected: &mut Expected) {
+fn expect(argument: &DocumentedArgument, state: &Match, expected: &mut Expected) {
     if let Some(token) = argument.token.as_ref().filter(|_| !state.token) {
         expected.tokens.push(token.clone());
         return;
     }
     match argument.kind {
-        Kind::Block => expect_all(&argument.arguments, &state.inner, expected),
-        Kind::OneOf => {
+        ArgumentType::Block => expect_all(&argument.arguments, &state.inner, expected),
+        ArgumentType::OneOf => {
             let is_begun = state.is_begun();
             let choices = argument.arguments.iter().zip(&state.inner);
             for (choice, inner) in choices.filter(|(_, inner)| !is_begun || inner.is_begun()) {
@@ -103,11 +103,11 @@ struct Match {
 }
 
 impl Match {
-    fn none(arguments: &[Argument]) -> Vec<Self> {
+    fn none(arguments: &[DocumentedArgument]) -> Vec<Self> {
         arguments.iter().map(Self::nothing).collect()
     }
 
-    fn nothing(argument: &Argument) -> Self {
+    fn nothing(argument: &DocumentedArgument) -> Self {
         Self { inner: Self::none(&argument.arguments), ..Self::default() }
     }
 
@@ -118,7 +118,7 @@ impl Match {
 
 /// Matches as many words as the arguments take, and says how many that were; 0 when a required
 /// argument does not fit.
-fn match_all(arguments: &[Argument], matches: &mut [Match], words: &[Vec<u8>]) -> usize {
+fn match_all(arguments: &[DocumentedArgument], matches: &mut [Match], words: &[Vec<u8>]) -> usize {
     let mut taken = 0;
     let mut next = 0;
     while taken < words.len() && next < arguments.len() {
@@ -140,7 +140,11 @@ fn match_all(arguments: &[Argument], matches: &mut [Match], words: &[Vec<u8>]) -
 }
 
 /// Matches neighbours that are all optional, in whatever order they come.
-fn match_optional(arguments: &[Argument], matches: &mut [Match], words: &[Vec<u8>]) -> usize {
+fn match_optional(
+    arguments: &[DocumentedArgument],
+    matches: &mut [Match],
+    words: &[Vec<u8>],
+) -> usize {
     let mut taken = 0;
     let mut previous: Option<usize> = None;
     while taken < words.len() {
@@ -162,7 +166,7 @@ fn match_optional(arguments: &[Argument], matches: &mut [Match], words: &[Vec<u8
 }
 
 /// Matches one argument, as often as it comes.
-fn match_one(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usize {
+fn match_one(argument: &DocumentedArgument, state: &mut Match, words: &[Vec<u8>]) -> usize {
     let mut taken = match_once(argument, state, words);
     if !argument.multiple {
         return taken;
@@ -183,14 +187,14 @@ fn match_one(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usize
     taken
 }
 
-fn match_once(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usize {
+fn match_once(argument: &DocumentedArgument, state: &mut Match, words: &[Vec<u8>]) -> usize {
     let Some(token) = &argument.token else { return match_body(argument, state, words) };
     if !is_word(token, &words[0]) {
         return 0;
     }
     state.token = true;
     state.words = 1;
-    if argument.kind == Kind::Token {
+    if argument.kind == ArgumentType::Token {
         state.whole = true;
         return 1;
     }
@@ -198,14 +202,14 @@ fn match_once(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usiz
 }
 
 /// Matches what follows the token, at least one word being there.
-fn match_body(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usize {
+fn match_body(argument: &DocumentedArgument, state: &mut Match, words: &[Vec<u8>]) -> usize {
     let fits = match argument.kind {
-        Kind::Block => {
+        ArgumentType::Block => {
             state.words += match_all(&argument.arguments, &mut state.inner, words);
             state.whole = state.inner.iter().all(|inner| inner.whole);
             return state.words;
         }
-        Kind::OneOf => {
+        ArgumentType::OneOf => {
             let choices = argument.arguments.iter().zip(&mut state.inner);
             for (choice, inner) in choices {
                 if match_one(choice, inner, words) > 0 {
@@ -216,9 +220,9 @@ fn match_body(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usiz
             }
             return state.words;
         }
-        Kind::Integer => starts_as_integer(&words[0]),
-        Kind::Double => starts_as_double(&words[0]),
-        Kind::Text | Kind::Token => true,
+        ArgumentType::Integer => starts_as_integer(&words[0]),
+        ArgumentType::Double => starts_as_double(&words[0]),
+        ArgumentType::Text | ArgumentType::Token => true,
     };
     state.name = fits;
     if fits {
@@ -231,7 +235,7 @@ fn match_body(argument: &Argument, state: &mut Match, words: &[Vec<u8>]) -> usiz
 }
 
 /// What is missing of the arguments, with `separator` between them.
-fn show_all(arguments: &[Argument], matches: &mut [Match], separator: &str) -> String {
+fn show_all(arguments: &[DocumentedArgument], matches: &mut [Match], separator: &str) -> String {
     let mut parts = Vec::new();
     let mut next = 0;
     while next < arguments.len() {
@@ -258,7 +262,7 @@ fn show_all(arguments: &[Argument], matches: &mut [Match], separator: &str) -> S
 }
 
 /// What is missing of one argument.
-fn show(argument: &Argument, state: &mut Match) -> String {
+fn show(argument: &DocumentedArgument, state: &mut Match) -> String {
     if state.whole {
         return String::new();
     }
@@ -268,14 +272,14 @@ fn show(argument: &Argument, state: &mut Match) -> String {
         parts.push(shown(token));
     }
     parts.push(match argument.kind {
-        Kind::OneOf if state.is_begun() => {
+        ArgumentType::OneOf if state.is_begun() => {
             let choices = argument.arguments.iter().zip(&mut state.inner);
             let begun = choices.filter(|(_, inner)| inner.is_begun());
             begun.map(|(choice, inner)| show(choice, inner)).collect()
         }
-        Kind::OneOf => show_all(&argument.arguments, &mut state.inner, "|"),
-        Kind::Block => show_all(&argument.arguments, &mut state.inner, " "),
-        Kind::Token => String::new(),
+        ArgumentType::OneOf => show_all(&argument.arguments, &mut state.inner, "|"),
+        ArgumentType::Block => show_all(&argument.arguments, &mut state.inner, " "),
+        ArgumentType::Token => String::new(),
         _ if state.name => String::new(),
         _ => shown(&argument.name),
     });
@@ -291,16 +295,16 @@ fn show(argument: &Argument, state: &mut Match) -> String {
 }
 
 /// `[name ...]`: the whole of the argument, whatever has been matched of it.
-fn show_repetition(argument: &Argument) -> String {
+fn show_repetition(argument: &DocumentedArgument) -> String {
     let mut inner = Match::none(&argument.arguments);
     let mut parts = Vec::new();
     if argument.multiple_token {
         parts.extend(argument.token.as_deref().map(shown));
     }
     parts.push(match argument.kind {
-        Kind::OneOf => show_all(&argument.arguments, &mut inner, "|"),
-        Kind::Block => show_all(&argument.arguments, &mut inner, " "),
-        Kind::Token => String::new(),
+        ArgumentType::OneOf => show_all(&argument.arguments, &mut inner, "|"),
+        ArgumentType::Block => show_all(&argument.arguments, &mut inner, " "),
+        ArgumentType::Token => String::new(),
         _ => shown(&argument.name),
     });
     parts.retain(|part| !part.is_empty());
@@ -312,7 +316,7 @@ fn shown(word: &str) -> String {
 }
 
 /// How many arguments at the beginning are optional.
-fn optional_count(arguments: &[Argument]) -> usize {
+fn optional_count(arguments: &[DocumentedArgument]) -> usize {
     arguments.iter().take_while(|argument| argument.optional).count()
 }
 
@@ -338,37 +342,44 @@ fn unsigned(word: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    fn argument(name: &str, kind: Kind) -> Argument {
-        Argument { name: name.to_owned(), kind, ..Argument::default() }
+    fn argument(name: &str, kind: ArgumentType) -> DocumentedArgument {
+        DocumentedArgument { name: name.to_owned(), kind, ..DocumentedArgument::default() }
     }
 
-    fn token(token: &str) -> Argument {
-        Argument { token: Some(token.to_owned()), ..argument(token, Kind::Token) }
+    fn token(token: &str) -> DocumentedArgument {
+        DocumentedArgument { token: Some(token.to_owned()), ..argument(token, ArgumentType::Token) }
     }
 
-    fn group(kind: Kind, arguments: Vec<Argument>) -> Argument {
-        Argument { kind, arguments, ..Argument::default() }
+    fn group(kind: ArgumentType, arguments: Vec<DocumentedArgument>) -> DocumentedArgument {
+        DocumentedArgument { kind, arguments, ..DocumentedArgument::default() }
     }
 
-    fn optional(argument: Argument) -> Argument {
-        Argument { optional: true, ..argument }
+    fn optional(argument: DocumentedArgument) -> DocumentedArgument {
+        DocumentedArgument { optional: true, ..argument }
     }
 
     /// `PUT key score member [score member ...] [NX | XX] [LIMIT offset count]`, with the optional
     /// ones before the scores.
-    fn put() -> Vec<Argument> {
-        let range = vec![argument("offset", Kind::Integer), argument("count", Kind::Integer)];
-        let limit = Argument { token: Some("LIMIT".to_owned()), ..group(Kind::Block, range) };
-        let pair = vec![argument("score", Kind::Double), argument("member", Kind::Text)];
+    fn put() -> Vec<DocumentedArgument> {
+        let range = vec![
+            argument("offset", ArgumentType::Integer),
+            argument("count", ArgumentType::Integer),
+        ];
+        let limit = DocumentedArgument {
+            token: Some("LIMIT".to_owned()),
+            ..group(ArgumentType::Block, range)
+        };
+        let pair =
+            vec![argument("score", ArgumentType::Double), argument("member", ArgumentType::Text)];
         vec![
-            argument("key", Kind::Text),
-            optional(group(Kind::OneOf, vec![token("NX"), token("XX")])),
+            argument("key", ArgumentType::Text),
+            optional(group(ArgumentType::OneOf, vec![token("NX"), token("XX")])),
             optional(limit),
-            Argument { multiple: true, ..group(Kind::Block, pair) },
+            DocumentedArgument { multiple: true, ..group(ArgumentType::Block, pair) },
         ]
     }
 
-    fn hint_for(arguments: &[Argument], line: &str) -> String {
+    fn hint_for(arguments: &[DocumentedArgument], line: &str) -> String {
         let words = split_arguments(line.as_bytes()).unwrap();
         let mut matches = Match::none(arguments);
         if match_all(arguments, &mut matches, &words) != words.len() {

@@ -7,7 +7,7 @@ use rustix::termios::tcgetwinsize;
 
 use super::completion::Suggestion;
 use crate::{
-    keyboard::{Key, Keyboard},
+    keyboard::{KeyPress, Keyboard},
     terminal,
 };
 
@@ -43,7 +43,7 @@ pub fn choose(
     loop {
         terminal::write(menu.picture().as_bytes());
         let key = keyboard.key().unwrap_or_default();
-        if let Some(choice) = menu.handle(key.unwrap_or(Key::Escape), room, &mut narrow) {
+        if let Some(choice) = menu.handle(key.unwrap_or(KeyPress::Escape), room, &mut narrow) {
             terminal::write(ERASE.as_bytes());
             return choice;
         }
@@ -64,33 +64,33 @@ struct Menu {
 impl Menu {
     fn handle(
         &mut self,
-        key: Key,
+        key: KeyPress,
         room: usize,
         narrow: &mut impl FnMut(&str) -> Vec<Suggestion>,
     ) -> Option<Choice> {
         let last = self.shown.len() - 1;
         let marked = match key {
             // As Tab does where there is no menu.
-            Key::Tab if last == 0 => return Some(Choice::Taken(self.shown.swap_remove(0))),
-            Key::Down | Key::Tab if self.marked == last => 0,
-            Key::Down | Key::Tab => self.marked + 1,
-            Key::Up | Key::BackTab => self.marked.checked_sub(1).unwrap_or(last),
-            Key::PageDown => (self.marked + self.rows).min(last),
-            Key::PageUp => self.marked.saturating_sub(self.rows),
-            Key::Home => 0,
-            Key::End => last,
-            Key::Enter => return Some(Choice::Taken(self.shown.swap_remove(self.marked))),
-            Key::Interrupt | Key::EraseLine => return Some(Choice::Forgotten),
+            KeyPress::Tab if last == 0 => return Some(Choice::Taken(self.shown.swap_remove(0))),
+            KeyPress::Down | KeyPress::Tab if self.marked == last => 0,
+            KeyPress::Down | KeyPress::Tab => self.marked + 1,
+            KeyPress::Up | KeyPress::BackTab => self.marked.checked_sub(1).unwrap_or(last),
+            KeyPress::PageDown => (self.marked + self.rows).min(last),
+            KeyPress::PageUp => self.marked.saturating_sub(self.rows),
+            KeyPress::Home => 0,
+            KeyPress::End => last,
+            KeyPress::Enter => return Some(Choice::Taken(self.shown.swap_remove(self.marked))),
+            KeyPress::Interrupt | KeyPress::EraseLine => return Some(Choice::Forgotten),
             // There is none of them where the line editor reads.
-            Key::Byte(_) => self.marked,
-            Key::Char(character) => {
+            KeyPress::Byte(_) => self.marked,
+            KeyPress::Char(character) => {
                 self.typed.push(character);
                 return self.follow_typing(room, narrow);
             }
-            Key::Backspace if self.typed.pop().is_some() => {
+            KeyPress::Backspace if self.typed.pop().is_some() => {
                 return self.follow_typing(room, narrow);
             }
-            Key::Escape | Key::Left | Key::Right | Key::Backspace => {
+            KeyPress::Escape | KeyPress::Left | KeyPress::Right | KeyPress::Backspace => {
                 return Some(Choice::Typed(std::mem::take(&mut self.typed)));
             }
         };
@@ -183,37 +183,40 @@ mod tests {
             (menu.marked, menu.first, choice)
         };
         for (key, marked, first) in [
-            (Key::Down, 1, 0),
-            (Key::Tab, 2, 1),
-            (Key::Up, 1, 1),
-            (Key::PageDown, 3, 2),
-            (Key::Down, 0, 0),
-            (Key::BackTab, 3, 2),
-            (Key::Home, 0, 0),
-            (Key::End, 3, 2),
-            (Key::PageUp, 1, 1),
+            (KeyPress::Down, 1, 0),
+            (KeyPress::Tab, 2, 1),
+            (KeyPress::Up, 1, 1),
+            (KeyPress::PageDown, 3, 2),
+            (KeyPress::Down, 0, 0),
+            (KeyPress::BackTab, 3, 2),
+            (KeyPress::Home, 0, 0),
+            (KeyPress::End, 3, 2),
+            (KeyPress::PageUp, 1, 1),
         ] {
             assert_eq!(press(&mut menu, key), (marked, first, None), "{key:?}");
         }
         // Typing narrows, Backspace widens again, and what nothing begins with closes.
-        assert_eq!(press(&mut menu, Key::Char('e')), (0, 0, None));
+        assert_eq!(press(&mut menu, KeyPress::Char('e')), (0, 0, None));
         assert_eq!(menu.shown, [Suggestion::of("GETEX")]);
         let mut single = self::menu(&["GETEX"], 2);
         let taken = Some(Choice::Taken(Suggestion::of("GETEX")));
-        assert_eq!(press(&mut single, Key::Tab).2, taken);
-        assert_eq!(press(&mut menu, Key::Backspace), (0, 0, None));
+        assert_eq!(press(&mut single, KeyPress::Tab).2, taken);
+        assert_eq!(press(&mut menu, KeyPress::Backspace), (0, 0, None));
         assert_eq!(menu.shown.len(), 4);
-        press(&mut menu, Key::Down);
-        assert_eq!(press(&mut menu, Key::Enter).2, Some(Choice::Taken(Suggestion::of("GETBIT"))));
+        press(&mut menu, KeyPress::Down);
+        assert_eq!(
+            press(&mut menu, KeyPress::Enter).2,
+            Some(Choice::Taken(Suggestion::of("GETBIT")))
+        );
     }
 
     #[test]
     fn what_closes_it() {
         let mut nothing = |_: &str| Vec::new();
         let mut handle = |key| menu(&["a", "b"], 2).handle(key, 5, &mut nothing);
-        assert_eq!(handle(Key::Escape), Some(Choice::Typed(String::new())));
-        assert_eq!(handle(Key::Backspace), Some(Choice::Typed(String::new())));
-        assert_eq!(handle(Key::Char(' ')), Some(Choice::Typed(" ".into())));
-        assert_eq!(handle(Key::Interrupt), Some(Choice::Forgotten));
+        assert_eq!(handle(KeyPress::Escape), Some(Choice::Typed(String::new())));
+        assert_eq!(handle(KeyPress::Backspace), Some(Choice::Typed(String::new())));
+        assert_eq!(handle(KeyPress::Char(' ')), Some(Choice::Typed(" ".into())));
+        assert_eq!(handle(KeyPress::Interrupt), Some(Choice::Forgotten));
     }
 }

@@ -7,17 +7,17 @@ use rustix::{
     termios::{self, LocalModes, OptionalActions, Termios},
 };
 
-use super::editor::Lines;
+use super::editor::LineSource;
 use crate::{
-    format::Form,
+    format::ReplyForm,
     interrupt,
     session::{Lost, Pushes, Session, explain},
     terminal,
 };
 
 /// Shows messages until there is something to read from the standard input.
-pub fn wait(session: &mut Session, lines: &Lines) -> Result<(), Lost> {
-    let shows_line = session.options.style.form != Form::Raw && terminal::is_for_people();
+pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
+    let shows_line = session.options.style.form != ReplyForm::Raw && terminal::is_for_people();
     let hold = interrupt::hold();
     let _keys = SingleKeys::enter();
     while session.is_subscribed() {

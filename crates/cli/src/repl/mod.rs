@@ -22,13 +22,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::Address;
+use bobbin_client::ServerAddress;
 use bobbin_resp::split_arguments;
 
-use crate::{format::Form, interrupt, options::Repeat, session::Session, terminal};
+use crate::{format::ReplyForm, interrupt, options::Repeat, session::Session, terminal};
 
 use docs::Docs;
-use editor::{Line, Lines};
+use editor::{LineRead, LineSource};
 use preferences::Preferences;
 
 pub use debugger::run as debug;
@@ -52,7 +52,7 @@ fn become_interactive(session: &mut Session) {
 }
 
 struct Shell {
-    lines: Lines,
+    lines: LineSource,
     preferences: Preferences,
     /// Whether the server has been asked about its commands. A cluster's nodes say the same.
     has_asked: bool,
@@ -67,7 +67,7 @@ enum Next {
 
 impl Shell {
     fn open() -> Self {
-        let lines = Lines::open();
+        let lines = LineSource::open();
         let mut preferences = Preferences::default();
         if lines.is_typed() {
             let (loaded, complaints) = Preferences::load();
@@ -87,16 +87,16 @@ impl Shell {
             let (target, transport) = session.place();
             self.lines.set_place(target, transport);
             match self.lines.next(&session.prompt()) {
-                Line::Text(line) => {
+                LineRead::Text(line) => {
                     if self.handle(session, &line) == Next::Quit {
                         return ExitCode::SUCCESS;
                     }
                 }
-                Line::End if session.is_subscribed() && self.lines.is_typed() => {
+                LineRead::End if session.is_subscribed() && self.lines.is_typed() => {
                     let _ = session.connect();
                 }
-                Line::End => return ExitCode::SUCCESS,
-                Line::Failed => return ExitCode::FAILURE,
+                LineRead::End => return ExitCode::SUCCESS,
+                LineRead::Failed => return ExitCode::FAILURE,
             }
             if session.is_subscribed() {
                 let _ = messages::wait(session, &self.lines);
@@ -195,7 +195,7 @@ fn connect(session: &mut Session, words: &[Vec<u8>]) {
         out!("Invalid server port.\n");
         return;
     };
-    session.address = Address::Tcp { host, port };
+    session.address = ServerAddress::Tcp { host, port };
     let _ = session.connect();
 }
 
@@ -206,7 +206,7 @@ fn run_timed(session: &mut Session, words: &[Vec<u8>], repeat: Repeat, says_alwa
     let _ = session.run(words, repeat);
     // Reading takes longer than answering.
     let elapsed = start.elapsed().saturating_sub(session.paged - paged);
-    if session.options.style.form != Form::Tty {
+    if session.options.style.form != ReplyForm::Tty {
         return;
     }
     if elapsed >= NOTICEABLE {

@@ -5,7 +5,7 @@ use std::io;
 use bobbin_client::error_text;
 
 use crate::{
-    keyboard::{Key, Keyboard, Raw},
+    keyboard::{KeyPress, Keyboard, Raw},
     terminal,
 };
 
@@ -30,20 +30,20 @@ fn read_password(keyboard: &mut Keyboard<io::Stdin>) -> Result<Vec<u8>, String> 
     loop {
         let key = keyboard.key().map_err(|error| error_text(&error))?;
         let erased = match key.ok_or("There is no more input.")? {
-            Key::Enter => return Ok(keys.concat()),
-            Key::Interrupt => return Err("Interrupted".into()),
-            Key::Char(character) => {
+            KeyPress::Enter => return Ok(keys.concat()),
+            KeyPress::Interrupt => return Err("Interrupted".into()),
+            KeyPress::Char(character) => {
                 keys.push(character.to_string().into_bytes());
                 out!("*");
                 0
             }
-            Key::Byte(byte) => {
+            KeyPress::Byte(byte) => {
                 keys.push(vec![byte]);
                 out!("*");
                 0
             }
-            Key::Backspace => usize::from(keys.pop().is_some()),
-            Key::EraseLine => keys.drain(..).count(),
+            KeyPress::Backspace => usize::from(keys.pop().is_some()),
+            KeyPress::EraseLine => keys.drain(..).count(),
             _ => 0,
         };
         terminal::write("\x08 \x08".repeat(erased).as_bytes());

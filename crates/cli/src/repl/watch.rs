@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::editor::Lines;
+use super::editor::LineSource;
 use crate::{interrupt, options::Repeat, session::Session, terminal};
 
 /// Runs what is behind `:watch`. The error is for the user.
-pub fn run(session: &mut Session, lines: &mut Lines, words: &[Vec<u8>]) -> Result<(), String> {
+pub fn run(session: &mut Session, lines: &mut LineSource, words: &[Vec<u8>]) -> Result<(), String> {
     let (interval, command) = parse(words)?;
     if !lines.is_typed() || !terminal::is_terminal() {
         return Err(":watch needs a terminal".into());

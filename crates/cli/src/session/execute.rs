@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Address, ClientError, Value};
+use bobbin_client::{ClientError, ServerAddress, Value};
 use bobbin_resp::Protocol;
 
 use super::{Lost, Redirection, Session, attach_by_command, pager, verbatim};
@@ -217,7 +217,7 @@ impl Session {
 
     /// Goes where a cluster's node sent us.
     fn follow(&mut self, redirection: &Redirection) -> Result<(), Lost> {
-        if let Address::Tcp { host, port } = &mut self.address {
+        if let ServerAddress::Tcp { host, port } = &mut self.address {
             if let Some(new) = &redirection.host {
                 host.clone_from(new);
             }

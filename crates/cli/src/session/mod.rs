@@ -10,7 +10,7 @@ mod verbatim;
 
 use std::{io, os::fd::AsFd, time::Duration};
 
-use bobbin_client::{Address, Client, ClientError, Target, Transport, Value, error_text};
+use bobbin_client::{ClientError, RespClient, ServerAddress, Target, Transport, Value, error_text};
 use bobbin_resp::Protocol;
 use rustix::net::sockopt;
 
@@ -23,8 +23,8 @@ pub use replica::attach_by_command;
 pub struct Session {
     pub options: Options,
     /// Where the next connection goes to. A redirection of a cluster changes it.
-    pub address: Address,
-    client: Option<Client>,
+    pub address: ServerAddress,
+    client: Option<RespClient>,
     /// Whether a shell reads the replies: then a lost connection is no reason to end.
     pub interactive: bool,
     /// Whether replies that are longer than the screen go to a pager.
@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Connects, or ends the program: what the modes begin with.
-    pub fn connect_or_exit(&mut self) -> &mut Client {
+    pub fn connect_or_exit(&mut self) -> &mut RespClient {
         if self.connect().is_err() {
             std::process::exit(1);
         }
@@ -91,14 +91,14 @@ impl Session {
     }
 
     /// Connects, but prints nothing about a failure.
-    pub fn connect_quietly(&mut self) -> Option<&mut Client> {
+    pub fn connect_quietly(&mut self) -> Option<&mut RespClient> {
         self.disconnect();
         self.client = Some(self.open().ok()?);
         self.greet().ok()?;
         self.client.as_mut()
     }
 
-    pub fn client(&mut self) -> Option<&mut Client> {
+    pub fn client(&mut self) -> Option<&mut RespClient> {
         self.client.as_mut()
     }
 
@@ -130,8 +130,8 @@ impl Session {
             return "not connected> ".to_owned();
         }
         let mut prompt = match &self.address {
-            Address::Unix(path) => format!("bobbin {}", path.display()),
-            tcp @ Address::Tcp { .. } => tcp.to_string(),
+            ServerAddress::Unix(path) => format!("bobbin {}", path.display()),
+            tcp @ ServerAddress::Tcp { .. } => tcp.to_string(),
         };
         if self.database != 0 {
             prompt.push_str(&format!("[{}]", self.database));
@@ -154,9 +154,9 @@ impl Session {
         (target, self.options.transport.clone())
     }
 
-    fn open(&self) -> io::Result<Client> {
-        let client = Client::connect_to(&self.address, &self.options.transport)?;
-        if matches!(self.address, Address::Tcp { .. }) {
+    fn open(&self) -> io::Result<RespClient> {
+        let client = RespClient::connect_to(&self.address, &self.options.transport)?;
+        if matches!(self.address, ServerAddress::Tcp { .. }) {
             keep_alive(&client)?;
         }
         Ok(client)
@@ -228,7 +228,7 @@ fn refused(reply: Result<Value, ClientError>, command: &str) -> Result<Value, St
 
 /// Long commands are silent: probes keep routers from forgetting the connection, and tell us when
 /// the server has gone.
-pub fn keep_alive(client: &Client) -> io::Result<()> {
+pub fn keep_alive(client: &RespClient) -> io::Result<()> {
     let socket = client.as_fd();
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, KEEP_ALIVE)?;

@@ -2,35 +2,35 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Client, ClientError};
+use bobbin_client::{ClientError, RespClient};
 
 use super::{
     Lost, Session, explain,
-    replication::{self, Payload},
+    replication::{self, SyncPayload},
 };
 use crate::{
-    format::{Form, Style},
+    format::{ReplyForm, Style},
     terminal,
 };
 
 /// Shows commands after a SYNC or PSYNC that the user typed and that has been queued.
 pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
-    let style = Style { form: Form::Csv, ..session.options.style.clone() };
+    let style = Style { form: ReplyForm::Csv, ..session.options.style.clone() };
     let interactive = session.interactive;
     let Some(client) = session.client() else { return Err(Lost) };
     let payload = replication::begin(client);
     match &payload {
-        Payload::Mark(_) => complain!(
+        SyncPayload::Mark(_) => complain!(
             "Full resync with primary, discarding bytes of bulk transfer until EOF marker..."
         ),
-        Payload::Length(len) => {
+        SyncPayload::Length(len) => {
             complain!("Full resync with primary, discarding {len} bytes of bulk transfer...");
         }
-        Payload::Nothing => complain!("Partial resync with primary..."),
+        SyncPayload::Nothing => complain!("Partial resync with primary..."),
     }
     let len = replication::receive(client, &payload, |_| {});
     let after = match payload {
-        Payload::Mark(_) => format!(" after {len} bytes"),
+        SyncPayload::Mark(_) => format!(" after {len} bytes"),
         _ => String::new(),
     };
     complain!("Full resync done{after}. Logging commands from primary.");
@@ -46,7 +46,7 @@ pub fn attach_by_command(session: &mut Session) -> Result<(), Lost> {
 /// Shows what arrives until the connection fails. Acknowledgements go out all the time, as a
 /// replica sends them: the first that comes after the file puts us online, and without any the
 /// primary thinks us dead. They say that we have nothing, for we keep nothing.
-fn show_commands(client: &mut Client, style: &Style) -> ClientError {
+fn show_commands(client: &mut RespClient, style: &Style) -> ClientError {
     if let Err(error) = client.set_read_timeout(Some(ACKNOWLEDGE_INTERVAL)) {
         return error.into();
     }

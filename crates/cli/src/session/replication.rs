@@ -4,13 +4,13 @@
 //! puts `+FULLRESYNC` or `+CONTINUE` before it. Empty lines before it keep the connection alive.
 //! From Redis's replication protocol.
 
-use bobbin_client::{Client, ClientError};
+use bobbin_client::{ClientError, RespClient};
 
 use super::explain;
 
 /// What follows.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Payload {
+pub enum SyncPayload {
     /// A file of this many bytes.
     Length(u64),
     /// A file that ends before these bytes.
@@ -20,7 +20,7 @@ pub enum Payload {
 }
 
 /// Asks for something with REPLCONF. An old server may refuse; that is said, and the answer.
-pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
+pub fn configure(client: &mut RespClient, name: &str, value: &str) -> bool {
     match client.command(&["REPLCONF", name, value]) {
         Ok(reply) => match reply.as_error() {
             Some(text) => {
@@ -34,12 +34,12 @@ pub fn configure(client: &mut Client, name: &str, value: &str) -> bool {
 }
 
 /// Reads what the primary answers to SYNC or PSYNC, which has been queued.
-pub fn begin(client: &mut Client) -> Payload {
+pub fn begin(client: &mut RespClient) -> SyncPayload {
     let mut line = read_line(client);
     if line.starts_with(b"+FULLRESYNC") || line.starts_with(b"+CONTINUE") {
         complain!("PSYNC replied {}", String::from_utf8_lossy(&line));
         if line.starts_with(b"+CONTINUE") {
-            return Payload::Nothing;
+            return SyncPayload::Nothing;
         }
         line = read_line(client);
     }
@@ -54,10 +54,10 @@ pub fn begin(client: &mut Client) -> Payload {
 }
 
 /// Hands the bytes of the file to `take`, in pieces, and gives their number.
-pub fn receive(client: &mut Client, payload: &Payload, mut take: impl FnMut(&[u8])) -> u64 {
+pub fn receive(client: &mut RespClient, payload: &SyncPayload, mut take: impl FnMut(&[u8])) -> u64 {
     match payload {
-        Payload::Nothing => 0,
-        Payload::Length(len) => {
+        SyncPayload::Nothing => 0,
+        SyncPayload::Length(len) => {
             let mut left = *len;
             while left > 0 {
                 let bytes = read(client, usize::try_from(left).unwrap_or(usize::MAX));
@@ -66,12 +66,12 @@ pub fn receive(client: &mut Client, payload: &Payload, mut take: impl FnMut(&[u8
             }
             *len
         }
-        Payload::Mark(mark) => receive_to(client, mark, take),
+        SyncPayload::Mark(mark) => receive_to(client, mark, take),
     }
 }
 
 /// The mark ends a piece: the primary sends nothing behind it before we answer.
-fn receive_to(client: &mut Client, mark: &[u8; MARK_LEN], mut take: impl FnMut(&[u8])) -> u64 {
+fn receive_to(client: &mut RespClient, mark: &[u8; MARK_LEN], mut take: impl FnMut(&[u8])) -> u64 {
     let mut total = 0;
     let mut held = Vec::new();
     loop {
@@ -87,16 +87,16 @@ fn receive_to(client: &mut Client, mark: &[u8; MARK_LEN], mut take: impl FnMut(&
     }
 }
 
-fn read_payload(line: &[u8]) -> Option<Payload> {
+fn read_payload(line: &[u8]) -> Option<SyncPayload> {
     let text = line.strip_prefix(b"$")?;
     if let Some(mark) = text.strip_prefix(b"EOF:") {
-        return Some(Payload::Mark(mark.get(..MARK_LEN)?.try_into().ok()?));
+        return Some(SyncPayload::Mark(mark.get(..MARK_LEN)?.try_into().ok()?));
     }
-    std::str::from_utf8(text).ok()?.parse().ok().map(Payload::Length)
+    std::str::from_utf8(text).ok()?.parse().ok().map(SyncPayload::Length)
 }
 
 /// The next line that is not empty.
-fn read_line(client: &mut Client) -> Vec<u8> {
+fn read_line(client: &mut RespClient) -> Vec<u8> {
     let mut line = Vec::new();
     loop {
         match read(client, 1).as_slice() {
@@ -114,7 +114,7 @@ fn read_line(client: &mut Client) -> Vec<u8> {
     }
 }
 
-fn read(client: &mut Client, len_max: usize) -> Vec<u8> {
+fn read(client: &mut RespClient, len_max: usize) -> Vec<u8> {
     match client.receive_bytes(len_max.min(READ_LEN_MAX)) {
         Ok(bytes) if bytes.is_empty() => {
             fail("Error reading from the primary", &ClientError::Closed)
@@ -139,9 +139,9 @@ mod tests {
 
     #[test]
     fn payloads() {
-        assert_eq!(read_payload(b"$12"), Some(Payload::Length(12)));
+        assert_eq!(read_payload(b"$12"), Some(SyncPayload::Length(12)));
         let mark = [b'a'; MARK_LEN];
-        assert_eq!(read_payload(&[&b"$EOF:"[..], &mark].concat()), Some(Payload::Mark(mark)));
+        assert_eq!(read_payload(&[&b"$EOF:"[..], &mark].concat()), Some(SyncPayload::Mark(mark)));
         assert_eq!(read_payload(b"$EOF:short"), None);
         assert_eq!(read_payload(b"+OK"), None);
     }

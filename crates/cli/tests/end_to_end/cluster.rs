@@ -7,19 +7,19 @@ use crate::{
     shell::Terminal,
 };
 use bobbin_testkit::{
-    Server, peers,
-    server::cluster::{Cluster, nodes},
+    TestServer, peers,
+    server::cluster::{TestCluster, nodes},
 };
 
-fn address(server: &Server) -> String {
+fn address(server: &TestServer) -> String {
     server.address().to_string()
 }
 
-fn id(server: &Server) -> String {
+fn id(server: &TestServer) -> String {
     server.connect().say("CLUSTER MYID").text()
 }
 
-fn say(server: &Server, line: &str) -> String {
+fn say(server: &TestServer, line: &str) -> String {
     server.connect().say(line).text()
 }
 
@@ -46,7 +46,7 @@ fn manage_by_valkey(arguments: &[&str]) -> Ran {
     ran
 }
 
-fn settled(cluster: &Cluster) {
+fn settled(cluster: &TestCluster) {
     cluster.wait_until_ok();
     let first = address(&cluster.nodes[0]);
     eventually("the nodes agree", || {
@@ -55,7 +55,7 @@ fn settled(cluster: &Cluster) {
 }
 
 /// Waits until replicas have what their primaries have, and are known as such everywhere.
-fn replicated(servers: &[Server]) {
+fn replicated(servers: &[TestServer]) {
     eventually("replicas are in step", || {
         servers.iter().all(|server| {
             let role = say(server, "INFO replication");
@@ -84,7 +84,7 @@ fn a_cluster_is_made_and_looked_at() {
     let made = manage_with(&words, "yes\n").ok();
     assert!(made.contains("[OK] All 16384 slots covered.\n"), "{made}");
     replicated(&servers);
-    let cluster = Cluster { nodes: servers };
+    let cluster = TestCluster { nodes: servers };
     settled(&cluster);
     let again = manage(&words);
     assert!(again.output.contains("is not empty"), "{again:?}");
@@ -129,7 +129,7 @@ fn a_cluster_is_made_and_looked_at() {
     backups(&cluster, first);
 }
 
-fn backups(cluster: &Cluster, first: &str) {
+fn backups(cluster: &TestCluster, first: &str) {
     let folders = ["ours", "theirs"].map(|name| cluster.nodes[0].folder().join(name));
     let run = |folder: &std::path::Path, by: fn(&[&str]) -> Ran| {
         fs::create_dir(folder).unwrap();
@@ -160,7 +160,7 @@ fn backups(cluster: &Cluster, first: &str) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nodes_come_and_go() {
-    let mut cluster = Cluster::valkey(3);
+    let mut cluster = TestCluster::valkey(3);
     let first = address(&cluster.nodes[0]);
     let library = "#!lua name=l\nserver.register_function('f', function() return 7 end)";
     cluster.nodes[0].connect().call(&["FUNCTION", "LOAD", library]).expect("it answers");
@@ -261,7 +261,7 @@ fn nodes_come_and_go() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn slots_are_mended() {
-    let cluster = Cluster::valkey(3);
+    let cluster = TestCluster::valkey(3);
     let [a, b, c] = [0, 1, 2].map(|index| &cluster.nodes[index]);
     let first = address(a);
     let (id_a, id_c) = (id(a), id(c));
@@ -343,7 +343,7 @@ fn slots_are_mended() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_primary_that_is_gone() {
-    let mut cluster = Cluster::valkey(3);
+    let mut cluster = TestCluster::valkey(3);
     let first = address(&cluster.nodes[0]);
     for node in &cluster.nodes {
         say(node, "CONFIG SET cluster-node-timeout 500");
@@ -367,9 +367,9 @@ fn a_primary_that_is_gone() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn keys_are_imported() {
-    let cluster = Cluster::valkey(3);
+    let cluster = TestCluster::valkey(3);
     let first = address(&cluster.nodes[0]);
-    let source = Server::valkey(&["--requirepass", "secret", "--enable-debug-command", "yes"]);
+    let source = TestServer::valkey(&["--requirepass", "secret", "--enable-debug-command", "yes"]);
     let mut connection = source.connect();
     connection.say("AUTH secret");
     connection.say("DEBUG POPULATE 2500 key 10");
@@ -402,7 +402,7 @@ fn keys_are_imported() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_bar_on_a_terminal() {
-    let cluster = Cluster::valkey(3);
+    let cluster = TestCluster::valkey(3);
     let first = address(&cluster.nodes[0]);
     let to = id(&cluster.nodes[1]);
     let words = ["--cluster", "reshard", &first, "--cluster-from", "all", "--cluster-to", &to];
@@ -416,7 +416,7 @@ fn a_bar_on_a_terminal() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn mistakes_of_the_manager() {
-    let plain = Server::valkey(&[]);
+    let plain = TestServer::valkey(&[]);
     let address = address(&plain);
     for (arguments, text) in [
         (&["nonsense"][..], "Unknown --cluster subcommand"),

@@ -2,11 +2,11 @@
 
 use std::{
     io::Write,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use bobbin_testkit::Server;
+use bobbin_testkit::TestServer;
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -43,13 +43,13 @@ pub fn program() -> Command {
 }
 
 /// Runs the program with the server's port before the arguments.
-pub fn run(server: &Server, arguments: &[&str]) -> Ran {
+pub fn run(server: &TestServer, arguments: &[&str]) -> Ran {
     run_with(server, arguments, b"", &[])
 }
 
 /// Runs the program as `run` does, with a standard input and environment variables.
 pub fn run_with(
-    server: &Server,
+    server: &TestServer,
     arguments: &[&str],
     input: &[u8],
     environment: &[(&str, &str)],
@@ -75,16 +75,6 @@ pub fn finish(mut command: Command, input: &[u8]) -> Ran {
         bytes: output.stdout,
         errors: String::from_utf8_lossy(&output.stderr).into_owned(),
         status: output.status.code(),
-    }
-}
-
-/// A program that runs for ever, ended when this is dropped.
-pub struct Endless(pub Child);
-
-impl Drop for Endless {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

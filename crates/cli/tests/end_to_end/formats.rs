@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{finish, program};
-use bobbin_testkit::{Server, peers};
+use bobbin_testkit::{TestServer, peers};
 
 const SETUP: &[&[&str]] = &[
     &["SET", "s", "hello"],
@@ -83,7 +83,7 @@ const FORMS: &[&[&str]] = &[
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn every_form_is_as_valkey_cli_prints_it() {
-    let server = Server::valkey(&["--enable-debug-command", "yes"]);
+    let server = TestServer::valkey(&["--enable-debug-command", "yes"]);
     let port = server.address().port().to_string();
     let run = |mut command: Command, arguments: &[&str]| {
         command.args(["-p", &port]).args(arguments).env_remove("FAKETTY");

@@ -4,14 +4,14 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
-use bobbin_testkit::{Reply, Server, peers};
+use bobbin_testkit::{ReplyFrame, TestServer, peers};
 
 use crate::common::{Ran, eventually, finish, program, run};
 
 const ARGUMENTS: [&str; 2] = ["--repl-diskless-sync-delay", "0"];
 
 /// Keys of all types in two databases.
-fn fill(server: &Server) {
+fn fill(server: &TestServer) {
     let mut client = server.connect();
     for database in ["SELECT 3", "SELECT 0"] {
         client.say(database);
@@ -31,13 +31,13 @@ fn fill(server: &Server) {
     }
 }
 
-fn migrate(target: &Server, source: &Server, words: &[&str]) -> Ran {
+fn migrate(target: &TestServer, source: &TestServer, words: &[&str]) -> Ran {
     let source = source.address().to_string();
     run(target, &[&["migrate", &source][..], words].concat())
 }
 
 /// Moves from one server to another one and back, while a client writes.
-fn there_and_back(source: &Server, target: &Server) {
+fn there_and_back(source: &TestServer, target: &TestServer) {
     fill(source);
     let ready = migrate(target, source, &[]).ok();
     for text in ["in step", "sampled keys are equal", "Ready. To switch"] {
@@ -51,7 +51,7 @@ fn there_and_back(source: &Server, target: &Server) {
             while !stop.load(Ordering::SeqCst) {
                 // From the switch on it is refused.
                 match client.call(&["SET", "count", &(count + 1).to_string()]) {
-                    Ok(reply) if reply == Reply::simple("OK") => count += 1,
+                    Ok(reply) if reply == ReplyFrame::simple("OK") => count += 1,
                     Ok(_) | Err(_) => break,
                 }
             }
@@ -63,32 +63,32 @@ fn there_and_back(source: &Server, target: &Server) {
         writer.join().expect("it ends")
     });
     let mut client = target.connect();
-    assert_eq!(client.say("GET count"), Reply::bulk(written.to_string()));
-    assert_eq!(client.say("SET after 1"), Reply::simple("OK"));
+    assert_eq!(client.say("GET count"), ReplyFrame::bulk(written.to_string()));
+    assert_eq!(client.say("SET after 1"), ReplyFrame::simple("OK"));
     let done = migrate(source, target, &["switch"]).ok();
     assert!(done.contains("is a primary now"), "{done}");
     let mut client = source.connect();
-    assert_eq!(client.say("GET after"), Reply::bulk("1"));
-    assert_eq!(client.say("SET after 2"), Reply::simple("OK"));
+    assert_eq!(client.say("GET after"), ReplyFrame::bulk("1"));
+    assert_eq!(client.say("SET after 2"), ReplyFrame::simple("OK"));
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn from_real_servers_and_back() {
-    there_and_back(&Server::valkey(&ARGUMENTS), &Server::bobbin(&ARGUMENTS));
-    there_and_back(&Server::bobbin(&ARGUMENTS), &Server::bobbin(&ARGUMENTS));
+    there_and_back(&TestServer::valkey(&ARGUMENTS), &TestServer::bobbin(&ARGUMENTS));
+    there_and_back(&TestServer::bobbin(&ARGUMENTS), &TestServer::bobbin(&ARGUMENTS));
 }
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nothing_is_replaced_or_switched_by_mistake() {
-    let (source, target) = (Server::valkey(&ARGUMENTS), Server::bobbin(&ARGUMENTS));
+    let (source, target) = (TestServer::valkey(&ARGUMENTS), TestServer::bobbin(&ARGUMENTS));
     source.connect().say("SET a 1");
     let mut client = target.connect();
     client.say("SET b 1");
     let errors = migrate(&target, &source, &["switch"]).failed();
     assert!(errors.contains("has 1 keys, which the copy would replace"), "{errors}");
-    assert_eq!(client.say("GET b"), Reply::bulk("1"));
+    assert_eq!(client.say("GET b"), ReplyFrame::bulk("1"));
     migrate(&target, &source, &["replace"]).ok();
     assert!(client.say("GET b").is_null());
     // A key that differs is found, and nothing is switched.
@@ -96,7 +96,7 @@ fn nothing_is_replaced_or_switched_by_mistake() {
     client.say("SET a 2");
     let errors = migrate(&target, &source, &["switch"]).failed();
     assert!(errors.contains("a: another value (string)"), "{errors}");
-    assert_eq!(source.connect().say("SET c 1"), Reply::simple("OK"));
+    assert_eq!(source.connect().say("SET c 1"), ReplyFrame::simple("OK"));
     assert!(target.connect().say("INFO replication").text().contains("role:slave"));
     let errors = run(&target, &["migrate", "127.0.0.1:1", "switch"]).failed();
     assert!(errors.contains("Could not connect to 127.0.0.1:1"), "{errors}");
@@ -106,7 +106,7 @@ fn nothing_is_replaced_or_switched_by_mistake() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_server_does_not_follow_itself() {
-    let server = Server::bobbin(&ARGUMENTS);
+    let server = TestServer::bobbin(&ARGUMENTS);
     let errors = migrate(&server, &server, &["replace", "switch"]).failed();
     assert!(errors.contains("the same server"), "{errors}");
     assert_eq!(server.info("role"), "master");
@@ -116,8 +116,8 @@ fn a_server_does_not_follow_itself() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_server_does_not_follow_its_own_replica() {
-    let target = Server::bobbin(&ARGUMENTS);
-    let [replica, second] = [Server::bobbin(&ARGUMENTS), Server::bobbin(&ARGUMENTS)];
+    let target = TestServer::bobbin(&ARGUMENTS);
+    let [replica, second] = [TestServer::bobbin(&ARGUMENTS), TestServer::bobbin(&ARGUMENTS)];
     for (server, primary) in [(&replica, &target), (&second, &replica)] {
         let port = primary.address().port();
         assert_eq!(server.connect().say(&format!("REPLICAOF 127.0.0.1 {port}")).text(), "OK");
@@ -134,10 +134,10 @@ fn a_server_does_not_follow_its_own_replica() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_way_back_wants_no_unix_socket() {
-    let source = Server::bobbin(&ARGUMENTS);
+    let source = TestServer::bobbin(&ARGUMENTS);
     let socket = source.folder().join("target.sock");
     let socket = socket.to_str().expect("plain");
-    let target = Server::bobbin(&["--unixsocket", socket]);
+    let target = TestServer::bobbin(&["--unixsocket", socket]);
     source.connect().say("SET a 1");
     let mut command = program();
     let address = source.address().to_string();
@@ -152,7 +152,7 @@ fn a_way_back_wants_no_unix_socket() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_way_back_wants_an_address_that_leads_there() {
-    let (source, target) = (Server::bobbin(&["--bind", "*"]), Server::bobbin(&ARGUMENTS));
+    let (source, target) = (TestServer::bobbin(&["--bind", "*"]), TestServer::bobbin(&ARGUMENTS));
     let probe = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     // Nothing is sent: this asks by which of its addresses the machine is known to others.
     let Ok(()) = probe.connect("192.0.2.1:9") else { return };
@@ -172,8 +172,8 @@ fn a_way_back_wants_an_address_that_leads_there() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_user_of_few_rights_moves_data_and_functions() {
-    for start in [Server::valkey, Server::bobbin] {
-        let (source, target) = (start(&ARGUMENTS), Server::bobbin(&ARGUMENTS));
+    for start in [TestServer::valkey, TestServer::bobbin] {
+        let (source, target) = (start(&ARGUMENTS), TestServer::bobbin(&ARGUMENTS));
         fill(&source);
         let mut client = source.connect();
         let library = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";
@@ -200,14 +200,14 @@ fn a_user_of_few_rights_moves_data_and_functions() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_source_may_speak_tls() {
-    for start in [Server::valkey, Server::bobbin] {
+    for start in [TestServer::valkey, TestServer::bobbin] {
         let arguments = [&ARGUMENTS[..], &["--tls-auth-clients", "no"]].concat();
         let source = TlsServer::start(start, "elsewhere", &arguments);
         fill(&source.server);
         let files: &Certificates = &source.certificates;
         let [authority, certificate, key] =
             ["ca.crt", "elsewhere.crt", "elsewhere.key"].map(|name| files.path(name));
-        let target = Server::bobbin(&[
+        let target = TestServer::bobbin(&[
             "--tls-ca-cert-file",
             &authority,
             "--tls-cert-file",

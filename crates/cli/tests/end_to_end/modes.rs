@@ -10,10 +10,12 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Endless, eventually, finish, program, run, run_with};
-use bobbin_testkit::{Connection, Reply, Server, peers, server::cluster::Cluster};
+use crate::common::{eventually, finish, program, run, run_with};
+use bobbin_testkit::{
+    Endless, ReplyFrame, TestConnection, TestServer, peers, server::cluster::TestCluster,
+};
 
-fn fill(connection: &mut Connection) {
+fn fill(connection: &mut TestConnection) {
     for command in [
         &["SET", "string", "hello"][..],
         &["SET", "long\nname", &"x".repeat(1000)],
@@ -30,7 +32,7 @@ fn fill(connection: &mut Connection) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn pipe_counts_replies_and_errors() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut input = Vec::new();
     for index in 0..5000 {
         input.extend(format!("*3\r\n$3\r\nSET\r\n$4\r\n{index:04}\r\n$1\r\nv\r\n").bytes());
@@ -53,7 +55,7 @@ fn pipe_counts_replies_and_errors() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scan_lists_keys() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     fill(&mut server.connect());
     let sorted = |text: String| {
         let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
@@ -74,7 +76,7 @@ fn scan_lists_keys() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn big_keys_and_their_like() {
-    let server = Server::bobbin(&["--maxmemory-policy", "allkeys-lfu"]);
+    let server = TestServer::bobbin(&["--maxmemory-policy", "allkeys-lfu"]);
     fill(&mut server.connect());
     let report = run(&server, &["--bigkeys"]).ok();
     for line in [
@@ -117,7 +119,7 @@ fn big_keys_and_their_like() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn hot_keys_of_any_policy() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let (watching, mut lines) = start(&server, &["--hotkeys", "-i", "600"]);
     read_until(&mut lines, "Watching for 600 seconds");
     run(&server, &["-r", "50", "SET", "busy", "v"]).ok();
@@ -137,7 +139,7 @@ fn hot_keys_of_any_policy() {
     // What the server found is not kept.
     assert_eq!(run(&server, &["HOTKEYS", "GET"]).ok(), "\n");
     // A server without HOTKEYS says what its policy lacks.
-    let old = Server::bobbin(&["--rename-command", "HOTKEYS", ""]);
+    let old = TestServer::bobbin(&["--rename-command", "HOTKEYS", ""]);
     run(&old, &["SET", "k", "v"]).ok();
     assert!(run(&old, &["--hotkeys"]).failed().contains("LFU"));
 }
@@ -145,7 +147,7 @@ fn hot_keys_of_any_policy() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn latencies() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let line = run(&server, &["--latency", "-i", "0.1"]).ok();
     assert_eq!(line.split(' ').count(), 4, "{line}");
     assert_eq!(run(&server, &["--latency", "--csv", "-i", "0.1"]).ok().split(',').count(), 4);
@@ -166,7 +168,7 @@ fn latencies() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn figures_and_load() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let (statistics, mut lines) = start(&server, &["--stat", "-i", "0.05"]);
     let text = read_until(&mut lines, " (+1)");
     assert!(text.contains("keys       mem      clients blocked requests            connections"));
@@ -180,7 +182,7 @@ fn figures_and_load() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scripts() {
-    for server in [Server::bobbin(&[]), Server::valkey(&[]), Server::redis(&[])] {
+    for server in [TestServer::bobbin(&[]), TestServer::valkey(&[]), TestServer::redis(&[])] {
         let write = |name: &str, script: &str| {
             let file = server.folder().join(name);
             std::fs::write(&file, script).unwrap();
@@ -206,7 +208,7 @@ fn scripts() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_bobbin_lacks_is_said() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let script = server.folder().join("script.lua");
     std::fs::write(&script, "return 1").unwrap();
     for option in ["--ldb", "--ldb-sync-mode"] {
@@ -221,7 +223,7 @@ fn what_bobbin_lacks_is_said() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn scripts_are_debugged() {
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let file = server.folder().join("script.lua");
     let script = "local a = 1\nlocal b = redis.call('incr', KEYS[1])\nreturn {a, b, ARGV[1]}\n";
     std::fs::write(&file, script).unwrap();
@@ -261,7 +263,8 @@ fn scripts_are_debugged() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn rdb_files_and_replicas() {
-    let start_server: [fn(&[&str]) -> Server; 3] = [Server::bobbin, Server::valkey, Server::redis];
+    let start_server: [fn(&[&str]) -> TestServer; 3] =
+        [TestServer::bobbin, TestServer::valkey, TestServer::redis];
     for (start_server, diskless) in
         start_server.into_iter().flat_map(|start| [(start, "no"), (start, "yes")])
     {
@@ -307,14 +310,15 @@ fn rdb_files_and_replicas() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn other_tools_copy_from_bobbin() {
-    let server = Server::bobbin(&["--repl-diskless-sync-delay", "0"]);
+    let server = TestServer::bobbin(&["--repl-diskless-sync-delay", "0"]);
     run(&server, &["SET", "precious", "1"]).ok();
     let library = "#!lua name=lib\nredis.register_function('f', function() return 1 end)";
     run(&server, &["FUNCTION", "LOAD", library]).ok();
     let (file, port) = (server.folder().join("copy.rdb"), server.address().port().to_string());
-    for (tool, start_server) in
-        [("valkey-cli", Server::valkey as fn(&[&str]) -> Server), ("redis-cli", Server::redis)]
-    {
+    for (tool, start_server) in [
+        ("valkey-cli", TestServer::valkey as fn(&[&str]) -> TestServer),
+        ("redis-cli", TestServer::redis),
+    ] {
         for (option, keys) in [("--rdb", 1), ("--functions-rdb", 0)] {
             let mut command = Command::new(peers::peer(tool));
             command.args(["-p", &port, option]).arg(&file);
@@ -338,15 +342,15 @@ fn other_tools_copy_from_bobbin() {
 }
 
 /// The server starts from a file with this many keys and a library, and so does Bobbin.
-fn assert_loads(start_server: fn(&[&str]) -> Server, file: &Path, keys: u32) {
+fn assert_loads(start_server: fn(&[&str]) -> TestServer, file: &Path, keys: u32) {
     let (folder, name) = (file.parent().unwrap(), file.file_name().unwrap());
     let folder = folder.to_str().unwrap();
     let arguments = ["--dir", folder, "--dbfilename", name.to_str().unwrap(), "--save", ""];
-    for start_server in [start_server, Server::bobbin] {
+    for start_server in [start_server, TestServer::bobbin] {
         let server = start_server(&arguments);
         let mut connection = server.connect();
-        assert_eq!(connection.say("DBSIZE"), Reply::integer(keys.into()));
-        assert_eq!(connection.say("FCALL f 0"), Reply::integer(1));
+        assert_eq!(connection.say("DBSIZE"), ReplyFrame::integer(keys.into()));
+        assert_eq!(connection.say("FCALL f 0"), ReplyFrame::integer(1));
     }
 }
 
@@ -356,7 +360,7 @@ fn assert_loads(start_server: fn(&[&str]) -> Server, file: &Path, keys: u32) {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_a_server_lacks_is_said() {
     let server =
-        Server::valkey(&["--rename-command", "SYNC", "", "--rename-command", "SCRIPT", ""]);
+        TestServer::valkey(&["--rename-command", "SYNC", "", "--rename-command", "SCRIPT", ""]);
     let file = server.folder().join("copy.rdb");
     for arguments in [&["--rdb", file.to_str().unwrap()][..], &["--replica"]] {
         let errors = run(&server, arguments).failed();
@@ -372,14 +376,14 @@ fn what_a_server_lacks_is_said() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_cluster_of_three() {
-    let cluster = Cluster::valkey(3);
+    let cluster = TestCluster::valkey(3);
     let [first, second, third] = [&cluster.nodes[0], &cluster.nodes[1], &cluster.nodes[2]];
     // foo is in slot 12182, bar in 5061.
     assert!(run(first, &["SET", "foo", "1"]).ok().starts_with("MOVED 12182 "));
     assert_eq!(run(first, &["-c", "SET", "foo", "1"]).ok(), "OK\n");
     assert_eq!(run(second, &["-c", "SET", "bar", "2"]).ok(), "OK\n");
     let lines = run_with(first, &["-c"], b"GET foo\nGET bar\n", &[]).ok();
-    let address = |server: &Server| server.address().to_string();
+    let address = |server: &TestServer| server.address().to_string();
     assert_eq!(
         lines,
         format!(
@@ -390,7 +394,7 @@ fn a_cluster_of_three() {
         )
     );
     // Half way through moving a slot a node says ASK for what it has not.
-    let id = |server: &Server| run(server, &["CLUSTER", "MYID"]).ok().trim().to_owned();
+    let id = |server: &TestServer| run(server, &["CLUSTER", "MYID"]).ok().trim().to_owned();
     run(second, &["CLUSTER", "SETSLOT", "5061", "IMPORTING", &id(first)]).ok();
     run(first, &["CLUSTER", "SETSLOT", "5061", "MIGRATING", &id(second)]).ok();
     assert_eq!(run(first, &["-c", "SET", "{bar}2", "3"]).ok(), "OK\n");
@@ -406,7 +410,7 @@ fn a_cluster_of_three() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn doctor_looks_at_both() {
-    let server = Server::bobbin(&["--slowlog-log-slower-than", "0"]);
+    let server = TestServer::bobbin(&["--slowlog-log-slower-than", "0"]);
     let report = run(&server, &["doctor"]).ok();
     assert!(report.starts_with("This machine\n"), "{report}");
     for part in [
@@ -427,7 +431,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-fn start(server: &Server, arguments: &[&str]) -> (Endless, BufReader<ChildStdout>) {
+fn start(server: &TestServer, arguments: &[&str]) -> (Endless, BufReader<ChildStdout>) {
     let port = server.address().port().to_string();
     let mut command: Command = program();
     command.args(["-p", &port]).args(arguments);
@@ -476,7 +480,7 @@ fn interrupt(child: &Child) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_pause_can_be_interrupted() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     for key in 0..1000 {
         connection.call(&["SET", &key.to_string(), "v"]).unwrap();

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::{finish, program, run, run_with};
-use bobbin_testkit::{Server, shell};
+use bobbin_testkit::{TestServer, shell};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn where_to_connect() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let address = server.address();
     let run_anywhere = |arguments: &[&str]| {
         let mut command = program();
@@ -34,7 +34,7 @@ fn where_to_connect() {
 
     let socket = server.folder().join("server.sock");
     let socket = socket.to_str().unwrap();
-    let on_socket = Server::bobbin(&["--unixsocket", socket]);
+    let on_socket = TestServer::bobbin(&["--unixsocket", socket]);
     assert_eq!(run_anywhere(&["-s", socket, "PING"]).ok(), "PONG\n");
     assert_eq!(run_anywhere(&["-u", &format!("unix://{socket}"), "PING"]).ok(), "PONG\n");
     drop(on_socket);
@@ -49,7 +49,7 @@ fn where_to_connect() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn passwords() {
-    let server = Server::bobbin(&["--requirepass", "secret"]);
+    let server = TestServer::bobbin(&["--requirepass", "secret"]);
     let with = run(&server, &["-a", "secret", "PING"]);
     assert_eq!((with.output.as_str(), with.status), ("PONG\n", Some(0)));
     assert!(with.errors.starts_with("Warning: "), "{}", with.errors);
@@ -70,13 +70,13 @@ fn passwords() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn protocols_and_pushes() {
-    let server = Server::bobbin(&["--enable-debug-command", "yes"]);
+    let server = TestServer::bobbin(&["--enable-debug-command", "yes"]);
     assert_eq!(run(&server, &["-3", "--no-raw", "DEBUG", "PROTOCOL", "TRUE"]).ok(), "(true)\n");
     assert_eq!(
         run(&server, &["-2", "--no-raw", "DEBUG", "PROTOCOL", "TRUE"]).ok(),
         "(integer) 1\n"
     );
-    let server = Server::valkey(&[]);
+    let server = TestServer::valkey(&[]);
     let lines = b"CLIENT TRACKING ON\nGET k\nSET k v\nPING\n";
     let shown = run_with(&server, &["-3", "--show-pushes", "yes"], lines, &[]).ok();
     assert_eq!(shown, "OK\n\nOK\ninvalidate\nk\nPONG\n");
@@ -90,7 +90,7 @@ fn protocols_and_pushes() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn repetition_and_input() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     assert_eq!(run(&server, &["-r", "3", "INCR", "n"]).ok(), "1\n2\n3\n");
     assert_eq!(run(&server, &["-r", "2", "-i", "0.01", "INCR", "n"]).ok(), "4\n5\n");
     assert_eq!(run_with(&server, &["-x", "SET", "k"], b"a\0b\n", &[]).ok(), "OK\n");
@@ -111,7 +111,7 @@ fn repetition_and_input() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn errors_and_statuses() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let error = run(&server, &["NOSUCH"]);
     assert_eq!(error.status, Some(0));
     assert!(error.output.starts_with("ERR unknown command"), "{error:?}");
@@ -166,7 +166,7 @@ fn redirections_have_an_end() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn about_the_program() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let help = run(&server, &["--help"]).ok();
     assert!(
         help.starts_with("Usage: bobbin-cli ") && help.contains("--intrinsic-latency <seconds>")
@@ -189,7 +189,7 @@ fn about_the_program() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn completions_and_man_page() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let file = |option: &[&str], name: &str| {
         let path = server.folder().join(name);
         std::fs::write(&path, run(&server, option).ok()).unwrap();
@@ -224,7 +224,7 @@ fn completions_and_man_page() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn hints_come_from_the_server() {
-    for server in [Server::bobbin(&[]), Server::valkey(&[])] {
+    for server in [TestServer::bobbin(&[]), TestServer::valkey(&[])] {
         for (input, hint) in [
             ("GET ", "key"),
             ("GET k ", ""),

@@ -5,14 +5,15 @@
 
 use std::path::Path;
 
-use bobbin_testkit::pages::{Shell, blocks, with_blocks};
+use bobbin_testkit::pages::{PageShell, blocks, with_blocks};
 use bobbin_testkit::server::tls::{Certificates, TlsServer};
-use bobbin_testkit::{Server, peers, server::free_port};
+use bobbin_testkit::{TestServer, peers, server::free_port};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_about_the_shell_shows() {
-    let TlsServer { server, port, certificates } = &TlsServer::start(Server::bobbin, "server", &[]);
+    let TlsServer { server, port, certificates } =
+        &TlsServer::start(TestServer::bobbin, "server", &[]);
     let mut admin = server.connect();
     for command in [
         "RPUSH planets mercury venus earth",
@@ -22,7 +23,7 @@ fn what_the_page_about_the_shell_shows() {
     ] {
         assert!(!admin.say(command).is_error());
     }
-    let mut shell = Shell::new();
+    let mut shell = PageShell::new();
     provide_cli(&mut shell, server.address().port(), *port);
     shell.mean("127.0.0.1:6379", &format!("127.0.0.1:{port}"));
     for (name, own) in [("ca.crt", "ca.crt"), ("me.crt", "client.crt"), ("me.key", "client.key")] {
@@ -39,7 +40,7 @@ fn what_the_page_about_the_shell_shows() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_about_security_shows() {
     let port = free_port().unwrap();
-    let mut shell = Shell::new();
+    let mut shell = PageShell::new();
     provide_server(&mut shell, "--bind 127.0.0.1");
     provide_cli(&mut shell, port, port);
     shell.mean("6379", &port.to_string());
@@ -65,7 +66,7 @@ fn what_the_page_about_keeping_data_shows() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_about_high_availability_shows() {
     let (first, second) = (free_port().unwrap(), free_port().unwrap());
-    let mut shell = Shell::new();
+    let mut shell = PageShell::new();
     provide_server(&mut shell, "--bind 127.0.0.1 --repl-diskless-sync-delay 0");
     provide_cli(&mut shell, first, first);
     shell.mean("7001", &first.to_string());
@@ -78,12 +79,12 @@ fn what_the_page_about_high_availability_shows() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_the_page_about_moving_shows() {
     let arguments = ["--repl-diskless-sync-delay", "0"];
-    let (old, new) = (Server::valkey(&arguments), Server::bobbin(&arguments));
+    let (old, new) = (TestServer::valkey(&arguments), TestServer::bobbin(&arguments));
     let mut client = old.connect();
     for number in 0..1000 {
         client.say(&format!("SET key:{number} {number}"));
     }
-    let mut shell = Shell::new();
+    let mut shell = PageShell::new();
     provide_cli(&mut shell, old.address().port(), old.address().port());
     shell.mean("6379", &old.address().port().to_string());
     shell.mean("6380", &new.address().port().to_string());
@@ -124,7 +125,7 @@ fn every_page_that_shows_a_shell_is_tried() {
 /// A page that starts its servers itself: one on Redis's port, and another on the next.
 fn hold_pages_own_server(page: &str) {
     let (port, second) = (free_port().unwrap(), free_port().unwrap());
-    let mut shell = Shell::new();
+    let mut shell = PageShell::new();
     provide_server(
         &mut shell,
         &format!("--bind 127.0.0.1 --repl-diskless-sync-delay 0 --port {port}"),
@@ -136,14 +137,14 @@ fn hold_pages_own_server(page: &str) {
 }
 
 /// Runs all blocks of a page.
-fn hold_page(shell: &mut Shell, page: &str) {
+fn hold_page(shell: &mut PageShell, page: &str) {
     let blocks = blocks(page, "console");
     assert!(!blocks.is_empty(), "{page}");
     blocks.iter().for_each(|block| shell.hold(page, block));
 }
 
 /// The server, which takes these flags unless it only checks a file.
-fn provide_server(shell: &mut Shell, flags: &str) {
+fn provide_server(shell: &mut PageShell, flags: &str) {
     let server = peers::bobbin();
     let script = "case \"$1\" in --check-*) exec SERVER \"$@\";; esac\nexec SERVER FLAGS \"$@\"";
     let script = script.replace("SERVER", &format!("'{}'", server.display()));
@@ -152,7 +153,7 @@ fn provide_server(shell: &mut Shell, flags: &str) {
 
 /// The program under test, at a port, and at another with TLS. What it prints where nobody reads on
 /// is for people.
-fn provide_cli(shell: &mut Shell, port: u16, tls_port: u16) {
+fn provide_cli(shell: &mut PageShell, port: u16, tls_port: u16) {
     let program = env!("CARGO_BIN_EXE_bobbin-cli");
     shell.program(
         "bobbin-cli",

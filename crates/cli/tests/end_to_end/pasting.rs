@@ -1,6 +1,6 @@
 //! What is pasted into the shell: several lines, long ones, and bytes of no character.
 
-use bobbin_testkit::{Reply, Server};
+use bobbin_testkit::{ReplyFrame, TestServer};
 
 use crate::shell::Terminal;
 
@@ -8,7 +8,7 @@ use crate::shell::Terminal;
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn several_lines_at_once() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
     terminal.keys("set k 1\rincr k\rincr k\r");
@@ -25,7 +25,7 @@ fn several_lines_at_once() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn bytes_that_are_not_utf_8() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let file = server.folder().join("history");
     let name = file.to_str().unwrap();
     let mut terminal = Terminal::open(&server, &[], Some(name));
@@ -57,7 +57,7 @@ fn bytes_that_are_not_utf_8() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn no_part_of_a_line_is_a_line() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     client.say("SET x 1");
     let mut terminal = Terminal::open(&server, &[], None);
@@ -67,14 +67,14 @@ fn no_part_of_a_line_is_a_line() {
     let filling = "y".repeat(1024 - start.len());
     terminal.bytes(&[&start[..], filling.as_bytes(), b"DEL x\recho end\r"].concat());
     terminal.sees("\"end\"\r\n");
-    assert_eq!(client.say("GET x"), Reply::bulk("1"));
+    assert_eq!(client.say("GET x"), ReplyFrame::bulk("1"));
 }
 
 /// The editor draws a line anew for each key, so a long text must not come to it as keys.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_long_line() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
     let before = terminal.drawn();
@@ -91,7 +91,7 @@ fn a_long_line() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn lines_without_a_thread() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     // No address space has room for the stack of another thread.
     let environment = [("RUST_MIN_STACK", "140737488355328")];
     let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
@@ -108,7 +108,7 @@ fn lines_without_a_thread() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn lines_behind_a_password() {
-    let server = Server::bobbin(&["--requirepass", "p\u{e4}ss"]);
+    let server = TestServer::bobbin(&["--requirepass", "p\u{e4}ss"]);
     let mut terminal = Terminal::open(&server, &["--askpass"], None);
     terminal.sees("Please input password: ");
     terminal.keys("wrong\x15px\x7f\u{e4}ss\rset k 1\rset k2 2\r");

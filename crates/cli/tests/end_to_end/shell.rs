@@ -10,8 +10,8 @@ use std::{
     thread,
 };
 
-use crate::common::{Endless, eventually, eventually_or, program, run_with};
-use bobbin_testkit::Server;
+use crate::common::{eventually, eventually_or, program, run_with};
+use bobbin_testkit::{Endless, TestServer};
 use rustix::{
     fs::{Mode, OFlags, open},
     process::{Pid, Signal, kill_process},
@@ -28,7 +28,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    pub fn open(server: &Server, arguments: &[&str], history: Option<&str>) -> Self {
+    pub fn open(server: &TestServer, arguments: &[&str], history: Option<&str>) -> Self {
         Self::open_at(server.address(), arguments, history, &[])
     }
 
@@ -146,7 +146,7 @@ impl Terminal {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_session() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let address = server.address().to_string();
     let prompt = format!("{address}> ");
     let mut terminal = Terminal::open(&server, &[], None);
@@ -177,7 +177,7 @@ fn a_session() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn hints_completion_and_help() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
     terminal.keys("getrange ");
@@ -205,7 +205,7 @@ fn hints_completion_and_help() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn completion_with_summaries() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     connection.call(&["SELECT", "3"]).unwrap();
     connection.call(&["SET", "visits", "1"]).unwrap();
@@ -238,7 +238,7 @@ fn completion_with_summaries() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn ctrl_c_timing_and_watching() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
     let mut connection = server.connect();
@@ -275,7 +275,7 @@ fn ctrl_c_timing_and_watching() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn the_menu_of_completions() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     for key in ["visits", "visitors", "views"] {
         connection.call(&["SET", key, &format!("the {key}")]).unwrap();
@@ -322,7 +322,7 @@ fn the_menu_of_completions() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn pretty_values() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     connection.call(&["SET", "document", "{\"name\":\"Ada\"}"]).unwrap();
     connection.call(&["SET", "text", "{no"]).unwrap();
@@ -360,7 +360,7 @@ fn pretty_values() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_pager_for_long_replies() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     for member in 0..100 {
         connection.call(&["RPUSH", "long", &format!("member {member}")]).unwrap();
@@ -406,7 +406,7 @@ fn a_pager_for_long_replies() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn messages_and_ctrl_c() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
@@ -435,7 +435,7 @@ fn messages_and_ctrl_c() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_lost_server_comes_back() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut connection = server.connect();
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
@@ -492,7 +492,7 @@ fn the_terminal_is_as_before_when_messages_are_none() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn ctrl_z() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut terminal = Terminal::open(&server, &[], None);
     terminal.sees("> ");
     terminal.keys("echo b\x1a");
@@ -528,7 +528,7 @@ const RESET: &str = "Error: Connection reset by peer\r\n";
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn passwords_stay_out_of_the_history() {
-    let server = Server::bobbin(&["--requirepass", "secret"]);
+    let server = TestServer::bobbin(&["--requirepass", "secret"]);
     let file = server.folder().join("history");
     let name = file.to_str().unwrap();
     let mut terminal = Terminal::open(&server, &[], Some(name));
@@ -570,7 +570,7 @@ fn passwords_stay_out_of_the_history() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_input_that_cannot_be_read() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut command = program();
     command.args(["-p", &server.address().port().to_string()]);
     let output = command.stdin(File::open("/").unwrap()).output().unwrap();

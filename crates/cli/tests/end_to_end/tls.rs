@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::common::{Ran, finish, program};
-use bobbin_testkit::{Server, peers, server::tls::TlsServer};
+use bobbin_testkit::{TestServer, peers, server::tls::TlsServer};
 
 fn run_with(mut command: Command, server: &TlsServer, arguments: &[&str], input: &[u8]) -> Ran {
     command.args(["-p", &server.port.to_string()]).args(arguments);
@@ -17,7 +17,7 @@ fn run(server: &TlsServer, arguments: &[&str]) -> Ran {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn certificates_are_judged() {
-    for start in [Server::valkey, Server::redis] {
+    for start in [TestServer::valkey, TestServer::redis] {
         let server = TlsServer::start(start, "elsewhere", &["--tls-auth-clients", "no"]);
         let authority = server.certificates.path("ca.crt");
         let known = ["--tls", "--cacert", &authority];
@@ -59,7 +59,7 @@ fn certificates_are_judged() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn clients_show_certificates() {
-    let server = TlsServer::start(Server::valkey, "server", &[]);
+    let server = TlsServer::start(TestServer::valkey, "server", &[]);
     let [authority, certificate, key] =
         ["ca.crt", "client.crt", "client.key"].map(|name| server.certificates.path(name));
     let known = ["--tls", "--cacert", &authority];
@@ -80,7 +80,7 @@ fn clients_show_certificates() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn ciphers_are_chosen() {
-    let start = |arguments: &[&str]| TlsServer::start(Server::valkey, "server", arguments);
+    let start = |arguments: &[&str]| TlsServer::start(TestServer::valkey, "server", arguments);
     let new = start(&["--tls-protocols", "TLSv1.3", "--tls-auth-clients", "no"]);
     let old = start(&["--tls-protocols", "TLSv1.2", "--tls-auth-clients", "no"]);
     let ping = |server: &TlsServer, arguments: &[&str]| {
@@ -101,7 +101,7 @@ fn ciphers_are_chosen() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn everything_goes_over_tls() {
-    let server = TlsServer::start(Server::valkey, "server", &["--tls-auth-clients", "no"]);
+    let server = TlsServer::start(TestServer::valkey, "server", &["--tls-auth-clients", "no"]);
     let run = |arguments: &[&str], input: &[u8]| {
         run_with(program(), &server, &[&["--tls", "--insecure"], arguments].concat(), input)
     };

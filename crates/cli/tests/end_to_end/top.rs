@@ -2,12 +2,12 @@
 
 use crate::common::{eventually, finish, program, run};
 use crate::shell::Terminal;
-use bobbin_testkit::{Server, server::free_port};
+use bobbin_testkit::{TestServer, server::free_port};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_look_as_text() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let text = run(&server, &["-i", "0.1", "top"]).ok();
     assert!(text.starts_with("bobbin "), "{text}");
     for words in ["\nLoad\n  commands/s  ", "\n  worker 0 ", "\n  ping ", "bobbin-cli-top"] {
@@ -24,7 +24,7 @@ fn a_look_as_text() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_client_is_disconnected_by_hand() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let mut client = server.connect();
     assert!(!client.say("CLIENT SETNAME nuisance").is_error());
     let mut terminal = Terminal::open(&server, &["-i", "0.1", "top"], None);
@@ -50,7 +50,7 @@ fn a_client_is_disconnected_by_hand() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_was_recorded_is_shown_again() {
-    let server = Server::bobbin(&[]);
+    let server = TestServer::bobbin(&[]);
     let file = server.folder().join("recording");
     let file = file.to_str().unwrap();
     let record =

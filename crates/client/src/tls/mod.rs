@@ -15,7 +15,7 @@ use rustls::{
     pki_types::ServerName,
 };
 
-pub use session::TlsSession;
+pub use session::ClientTlsSession;
 
 /// The certificate to show and the authorities to trust, as users give them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl TlsConnector {
 
     /// TLS on a new connection to `host`. `address` stands in for a host that is no name, a
     /// socket's path say.
-    pub fn session(&self, host: &str, address: Option<IpAddr>) -> Result<TlsSession, String> {
+    pub fn session(&self, host: &str, address: Option<IpAddr>) -> Result<ClientTlsSession, String> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(host.to_owned())
@@ -95,7 +95,7 @@ impl TlsConnector {
         };
         let connection = ClientConnection::new(self.config.clone(), name)
             .map_err(|error| format!("TLS: {error}"))?;
-        Ok(TlsSession::new(connection))
+        Ok(ClientTlsSession::new(connection))
     }
 }
 

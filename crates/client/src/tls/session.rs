@@ -9,11 +9,11 @@ use std::{
 use rustls::ClientConnection;
 
 /// One connection's TLS. The owner of the socket passes the bytes.
-pub struct TlsSession {
+pub struct ClientTlsSession {
     connection: ClientConnection,
 }
 
-impl TlsSession {
+impl ClientTlsSession {
     pub(super) fn new(mut connection: ClientConnection) -> Self {
         // What waits here was bounded by the caller that sends it.
         connection.set_buffer_limit(None);
@@ -66,7 +66,7 @@ impl TlsSession {
     }
 }
 
-impl fmt::Debug for TlsSession {
+impl fmt::Debug for ClientTlsSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSession").field("is_handshaking", &self.is_handshaking()).finish()
     }

@@ -21,9 +21,9 @@ mod writer;
 
 pub use crate::format::Format;
 pub use error::RdbError;
-pub use reader::{Item, Reader};
-pub use record::{Record, Value};
-pub use writer::{Usage, Writer};
+pub use reader::{RdbItem, RdbReader};
+pub use record::{RdbRecord, RdbValue};
+pub use writer::{RdbWriter, Usage};
 
 const FUNCTION: u8 = 245;
 const FUNCTION_BEFORE_RELEASE: u8 = 246;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::skip::{self, Step, Stop};
+use super::skip::{self, Skipped, Stop};
 use super::{
     AUX, DATABASE, END, EXPIRE_MS, EXPIRE_S, FREQUENCY, FUNCTION, FUNCTION_BEFORE_RELEASE, IDLE,
     MODULE_AUX, RdbError, SIZES, SLOT_INFO,
@@ -15,7 +15,7 @@ use crate::value::string::read_string;
 
 /// Reads a file that comes in pieces. It keeps none of the bytes: the caller shows those that were
 /// not used again, with more behind them.
-pub struct Reader {
+pub struct RdbReader {
     version_check: VersionCheck,
     /// Whether the checksum is looked at.
     check: bool,
@@ -42,7 +42,7 @@ struct Version {
 
 /// What a file consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item<'a> {
+pub enum RdbItem<'a> {
     Version {
         number: u16,
         is_valkey: bool,
@@ -73,7 +73,7 @@ pub enum Item<'a> {
     },
 }
 
-impl Reader {
+impl RdbReader {
     /// A reader for a whole file. `check`: whether a wrong checksum is an error.
     pub fn new(version_check: VersionCheck, check: bool) -> Self {
         let place = Place::Header;
@@ -82,7 +82,7 @@ impl Reader {
 
     /// The next item and how many bytes it takes; `None` when it does not end within `input`, and
     /// after the end of the file.
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<(Item<'a>, usize)>, RdbError> {
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Option<(RdbItem<'a>, usize)>, RdbError> {
         let mut rest = Input(input);
         let read = match self.place {
             Place::Header => self.header(&mut rest)?,
@@ -96,7 +96,7 @@ impl Reader {
         Ok(read.map(|item| {
             let used = input.len() - rest.0.len();
             self.offset += used as u64;
-            if matches!(item, Item::End { .. }) {
+            if matches!(item, RdbItem::End { .. }) {
                 self.place = Place::Over;
             } else if self.check {
                 self.crc = crc64(self.crc, &input[..used]);
@@ -123,7 +123,7 @@ impl Reader {
         self.place == Place::Over
     }
 
-    fn header<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<Item<'a>>, RdbError> {
+    fn header<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<RdbItem<'a>>, RdbError> {
         let Some(header) = input.bytes(HEADER_LEN) else {
             let known = [&b"REDIS"[..], b"VALKEY"]
                 .iter()
@@ -141,39 +141,39 @@ impl Reader {
         }
         self.version = Some(Version { number, is_valkey });
         self.place = Place::Items;
-        Ok(Some(Item::Version { number, is_valkey }))
+        Ok(Some(RdbItem::Version { number, is_valkey }))
     }
 
-    fn item<'a>(&mut self, input: &mut Input<'a>) -> Step<Item<'a>> {
+    fn item<'a>(&mut self, input: &mut Input<'a>) -> Skipped<RdbItem<'a>> {
         let start = *input;
         Ok(match skip::byte(input)? {
-            AUX => Item::Aux { name: text(input)?, value: text(input)? },
-            DATABASE => Item::Database(skip::number(input)?),
-            SIZES => Item::Sizes { keys: skip::number(input)?, expiring: skip::number(input)? },
-            FUNCTION => Item::Function(text(input)?),
+            AUX => RdbItem::Aux { name: text(input)?, value: text(input)? },
+            DATABASE => RdbItem::Database(skip::number(input)?),
+            SIZES => RdbItem::Sizes { keys: skip::number(input)?, expiring: skip::number(input)? },
+            FUNCTION => RdbItem::Function(text(input)?),
             FUNCTION_BEFORE_RELEASE => {
                 return Err(Stop::Damaged("functions in the form of release candidates"));
             }
             MODULE_AUX => {
                 skip::module_aux(input)?;
-                Item::ModuleAux
+                RdbItem::ModuleAux
             }
             SLOT_INFO => {
                 for _ in 0..3 {
                     skip::number(input)?;
                 }
-                Item::SlotInfo
+                RdbItem::SlotInfo
             }
             END => self.end(input)?,
             first => {
                 self.key(first, input)?;
-                Item::Key(&start.0[..start.0.len() - input.0.len()])
+                RdbItem::Key(&start.0[..start.0.len() - input.0.len()])
             }
         })
     }
 
     /// Passes over a key, what is said about it, and its value.
-    fn key(&self, first: u8, input: &mut Input<'_>) -> Step {
+    fn key(&self, first: u8, input: &mut Input<'_>) -> Skipped {
         let mut byte = first;
         loop {
             match byte {
@@ -203,9 +203,9 @@ impl Reader {
         }
     }
 
-    fn end(&self, input: &mut Input<'_>) -> Step<Item<'static>> {
+    fn end(&self, input: &mut Input<'_>) -> Skipped<RdbItem<'static>> {
         if self.version.is_some_and(|version| version.number < CHECKSUM_VERSION) {
-            return Ok(Item::End { checked: false });
+            return Ok(RdbItem::End { checked: false });
         }
         let expected = u64::from_le_bytes(skip::array(input)?);
         let checked = self.check && expected != 0;
@@ -213,7 +213,7 @@ impl Reader {
         if checked && expected != found {
             return Err(Stop::Checksum { expected, found });
         }
-        Ok(Item::End { checked })
+        Ok(RdbItem::End { checked })
     }
 
     fn error(&self, stop: Stop, input: &[u8], used: usize) -> RdbError {
@@ -233,7 +233,7 @@ impl Reader {
 }
 
 /// A short string: its own text, or the place where it is.
-fn text<'a>(input: &mut Input<'a>) -> Step<Cow<'a, [u8]>> {
+fn text<'a>(input: &mut Input<'a>) -> Skipped<Cow<'a, [u8]>> {
     let start = *input;
     skip::string(input)?;
     let mut whole = Input(&start.0[..start.0.len() - input.0.len()]);

@@ -9,13 +9,13 @@ use crate::error::PayloadError;
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::Length;
-use crate::options::Options;
+use crate::options::DumpOptions;
 use crate::value::string::read_string;
-use crate::value::{SerializedCollection, Target};
+use crate::value::{CollectionTarget, SerializedCollection};
 
 /// What [`super::Item::Key`] stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct RdbRecord<'a> {
     pub key: Cow<'a, [u8]>,
     /// Unix time.
     pub expire_ms: Option<i64>,
@@ -26,21 +26,21 @@ pub struct Record<'a> {
 }
 
 /// A value that was read.
-pub enum Value<'a> {
+pub enum RdbValue<'a> {
     String(Cow<'a, [u8]>),
     Collection(AnyCollection),
     /// A collection without elements, which no key could hold.
     Empty,
 }
 
-impl<'a> Record<'a> {
+impl<'a> RdbRecord<'a> {
     /// Reads all but the value from bytes that the reader gave; an error if they are others.
-    pub fn parse(bytes: &'a [u8], options: &Options) -> Result<Self, RdbError> {
+    pub fn parse(bytes: &'a [u8], options: &DumpOptions) -> Result<Self, RdbError> {
         Self::read(bytes, options)
             .ok_or(RdbError::Damaged { what: "a key that cannot be read", offset: 0 })
     }
 
-    fn read(bytes: &'a [u8], options: &Options) -> Option<Self> {
+    fn read(bytes: &'a [u8], options: &DumpOptions) -> Option<Self> {
         let mut input = Input(bytes);
         let (mut expire_ms, mut idle_seconds, mut frequency) = (None, None, None);
         let kind = loop {
@@ -61,22 +61,26 @@ impl<'a> Record<'a> {
     }
 
     /// Reads the value.
-    pub fn value(&self, options: &Options, target: Target<'_>) -> Result<Value<'a>, PayloadError> {
+    pub fn value(
+        &self,
+        options: &DumpOptions,
+        target: CollectionTarget<'_>,
+    ) -> Result<RdbValue<'a>, PayloadError> {
         if self.kind == ValueKind::String {
             let string = read_string(&mut Input(self.value), options.string_len_max);
-            return string.map(Value::String).ok_or(PayloadError::BadFormat);
+            return string.map(RdbValue::String).ok_or(PayloadError::BadFormat);
         }
         let serialized = SerializedCollection { kind: self.kind, bytes: self.value };
         match serialized.read(options, target) {
-            Ok(collection) => Ok(Value::Collection(collection)),
-            Err(_) if self.is_empty(options) => Ok(Value::Empty),
+            Ok(collection) => Ok(RdbValue::Collection(collection)),
+            Err(_) if self.is_empty(options) => Ok(RdbValue::Empty),
             Err(error) => Err(error),
         }
     }
 
     /// Whether the value is a sound collection without elements. Streams may be that, others were
     /// never meant to be.
-    fn is_empty(&self, options: &Options) -> bool {
+    fn is_empty(&self, options: &DumpOptions) -> bool {
         let mut input = Input(self.value);
         let packed = |input: &mut Input<'_>, is_empty: fn(&[u8]) -> bool| {
             read_string(input, options.string_len_max).is_some_and(|pack| is_empty(&pack))

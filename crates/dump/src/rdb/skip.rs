@@ -19,22 +19,22 @@ pub(super) enum Stop {
     },
 }
 
-pub(super) type Step<T = ()> = Result<T, Stop>;
+pub(super) type Skipped<T = ()> = Result<T, Stop>;
 
-pub(super) fn byte(input: &mut Input<'_>) -> Step<u8> {
+pub(super) fn byte(input: &mut Input<'_>) -> Skipped<u8> {
     input.byte().ok_or(Stop::More)
 }
 
-pub(super) fn array<const N: usize>(input: &mut Input<'_>) -> Step<[u8; N]> {
+pub(super) fn array<const N: usize>(input: &mut Input<'_>) -> Skipped<[u8; N]> {
     input.array().ok_or(Stop::More)
 }
 
-fn bytes<'a>(input: &mut Input<'a>, len: usize) -> Step<&'a [u8]> {
+fn bytes<'a>(input: &mut Input<'a>, len: usize) -> Skipped<&'a [u8]> {
     input.bytes(len).ok_or(Stop::More)
 }
 
 /// A length, or the announcement of a string in a special encoding.
-fn any_length(input: &mut Input<'_>) -> Step<Length> {
+fn any_length(input: &mut Input<'_>) -> Skipped<Length> {
     let first = input.0.first().copied();
     // Of those that begin so there are two.
     let is_known = first.is_none_or(|first| first & 0xc0 != 0x80 || first <= 0x81);
@@ -44,14 +44,14 @@ fn any_length(input: &mut Input<'_>) -> Step<Length> {
     Length::read(input).ok_or(Stop::More)
 }
 
-pub(super) fn number(input: &mut Input<'_>) -> Step<u64> {
+pub(super) fn number(input: &mut Input<'_>) -> Skipped<u64> {
     match any_length(input)? {
         Length::Plain(number) => Ok(number),
         Length::Special(_) => Err(Stop::Damaged("a string where a length should be")),
     }
 }
 
-pub(super) fn string(input: &mut Input<'_>) -> Step {
+pub(super) fn string(input: &mut Input<'_>) -> Skipped {
     let size = |len: u64| usize::try_from(len).map_err(|_| Stop::Damaged("an endless string"));
     let len = match any_length(input)? {
         Length::Plain(len) => size(len)?,
@@ -69,7 +69,7 @@ pub(super) fn string(input: &mut Input<'_>) -> Step {
 }
 
 /// The value behind its key.
-pub(super) fn value(kind: ValueKind, input: &mut Input<'_>) -> Step {
+pub(super) fn value(kind: ValueKind, input: &mut Input<'_>) -> Skipped {
     match kind {
         ValueKind::String
         | ValueKind::HashZipmap
@@ -119,14 +119,14 @@ pub(super) fn value(kind: ValueKind, input: &mut Input<'_>) -> Step {
 }
 
 /// What a module wrote about itself.
-pub(super) fn module_aux(input: &mut Input<'_>) -> Step {
+pub(super) fn module_aux(input: &mut Input<'_>) -> Skipped {
     number(input)?;
     number(input)?;
     number(input)?;
     module_parts(input)
 }
 
-fn module_parts(input: &mut Input<'_>) -> Step {
+fn module_parts(input: &mut Input<'_>) -> Skipped {
     const END: u64 = 0;
     loop {
         match number(input)? {
@@ -140,7 +140,7 @@ fn module_parts(input: &mut Input<'_>) -> Step {
     }
 }
 
-fn stream(form: u8, input: &mut Input<'_>) -> Step {
+fn stream(form: u8, input: &mut Input<'_>) -> Skipped {
     repeat(input, strings)?;
     // The length and the last ID; then the first ID, the greatest deleted one, and how many were
     // added.
@@ -160,16 +160,16 @@ fn stream(form: u8, input: &mut Input<'_>) -> Step {
     })
 }
 
-fn strings(input: &mut Input<'_>) -> Step {
+fn strings(input: &mut Input<'_>) -> Skipped {
     string(input)?;
     string(input)
 }
 
-fn numbers(input: &mut Input<'_>, count: usize) -> Step {
+fn numbers(input: &mut Input<'_>, count: usize) -> Skipped {
     (0..count).try_for_each(|_| number(input).map(drop))
 }
 
 /// Passes over a number, and calls `each` as many times as the number says.
-fn repeat(input: &mut Input<'_>, each: impl Fn(&mut Input<'_>) -> Step) -> Step {
+fn repeat(input: &mut Input<'_>, each: impl Fn(&mut Input<'_>) -> Skipped) -> Skipped {
     (0..number(input)?).try_for_each(|_| each(input))
 }

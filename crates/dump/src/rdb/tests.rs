@@ -7,26 +7,28 @@ use bobbin_store::{Hasher, ValueRef};
 use proptest::prelude::*;
 
 use super::*;
-use crate::options::{Options, VersionCheck};
-use crate::value::Target;
+use crate::options::{DumpOptions, VersionCheck};
+use crate::value::CollectionTarget;
 
 /// All items of a file, with the reader shown `step` bytes more at a time.
 fn read_all(file: &[u8], step: usize) -> Result<Vec<String>, RdbError> {
     let hasher = Hasher::new(1);
-    let options = Options::default();
-    let mut reader = Reader::new(VersionCheck::Strict, true);
+    let options = DumpOptions::default();
+    let mut reader = RdbReader::new(VersionCheck::Strict, true);
     let (mut from, mut to, mut items) = (0, 0, Vec::new());
     loop {
         match reader.next(&file[from..to])? {
             Some((item, used)) => {
                 from += used;
                 items.push(match item {
-                    Item::Key(bytes) => {
-                        let record = Record::parse(bytes, &options)?;
-                        let value = match record.value(&options, Target::new(&hasher)) {
-                            Ok(Value::String(string)) => string.escape_ascii().to_string(),
-                            Ok(Value::Collection(any)) => format!("{} of it", any.as_ref().len()),
-                            Ok(Value::Empty) => "nothing".into(),
+                    RdbItem::Key(bytes) => {
+                        let record = RdbRecord::parse(bytes, &options)?;
+                        let value = match record.value(&options, CollectionTarget::new(&hasher)) {
+                            Ok(RdbValue::String(string)) => string.escape_ascii().to_string(),
+                            Ok(RdbValue::Collection(any)) => {
+                                format!("{} of it", any.as_ref().len())
+                            }
+                            Ok(RdbValue::Empty) => "nothing".into(),
                             Err(error) => error.to_string(),
                         };
                         let key = record.key.escape_ascii();
@@ -42,8 +44,8 @@ fn read_all(file: &[u8], step: usize) -> Result<Vec<String>, RdbError> {
     reader.finish().map(|()| items)
 }
 
-fn written(format: Format, write: impl FnOnce(&mut Writer)) -> Vec<u8> {
-    let mut writer = Writer::new(format, true, true);
+fn written(format: Format, write: impl FnOnce(&mut RdbWriter)) -> Vec<u8> {
+    let mut writer = RdbWriter::new(format, true, true);
     write(&mut writer);
     writer.finish();
     let mut file = Vec::new();

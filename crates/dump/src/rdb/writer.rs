@@ -12,7 +12,7 @@ use crate::value::append_collection;
 use crate::value::string::{append_stored_string, append_string};
 
 /// Writes into a buffer of its own, which the caller empties now and then by `flush`.
-pub struct Writer {
+pub struct RdbWriter {
     buffer: Vec<u8>,
     format: Format,
     compress: bool,
@@ -29,7 +29,7 @@ pub enum Usage {
     Frequency(u8),
 }
 
-impl Writer {
+impl RdbWriter {
     /// Begins a file. `compress` is `rdbcompression`, `checksum` `rdbchecksum`.
     pub fn new(format: Format, compress: bool, checksum: bool) -> Self {
         let buffer = format.header().to_vec();

@@ -1,25 +1,25 @@
 //! Hashes as RDB has them: their fields one by one, with or without expiries, or packed in one of
 //! three ways, of which servers now write the listpack only.
 
-use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, Listpack};
 
-use super::Target;
+use super::CollectionTarget;
 use super::set::append_item;
 use super::string::{append_string, read_string};
 use super::{ziplist, zipmap};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// `None` when the bytes are no such hash, or an empty one.
 pub(crate) fn read_hash(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
-    target: Target<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
 ) -> Option<Hash> {
     let (limits, hasher) = (&target.hash, target.hasher);
     let hash = match kind {
@@ -45,7 +45,7 @@ pub(crate) fn read_hash(
                 let name = read_string(&mut input, options.element_len_max())?;
                 let value = read_string(&mut input, options.element_len_max())?;
                 let expiry = match expires.then(|| input.array().map(i64::from_le_bytes)) {
-                    None | Some(Some(NO_EXPIRY)) => Expiry::Clear,
+                    None | Some(Some(NO_EXPIRY)) => FieldExpiry::Clear,
                     Some(expire_ms) => expiry_at(expire_ms?)?,
                 };
                 add(&mut hash, &name, &value, expiry, target)?;
@@ -58,13 +58,17 @@ pub(crate) fn read_hash(
 
 /// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of
 /// fields, and each with how much later than one before that time it expires; 0: never.
-fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
+fn read_metadata(
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<Hash> {
     let earliest_ms = i64::from_le_bytes(input.array()?);
     let mut hash = Hash::default();
     for _ in 0..Length::read_plain(input)? {
         let later_ms = i64::try_from(Length::read_plain(input)?).ok()?;
         let expiry = match later_ms {
-            0 => Expiry::Clear,
+            0 => FieldExpiry::Clear,
             _ => expiry_at(earliest_ms.checked_add(later_ms - 1)?)?,
         };
         let name = read_string(input, options.element_len_max())?;
@@ -75,7 +79,11 @@ fn read_metadata(input: &mut Input<'_>, options: &Options, target: Target<'_>) -
 }
 
 /// Redis's form of a small one: the earliest time, and a listpack of field, value, time (0: never).
-fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) -> Option<Hash> {
+fn read_triples(
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<Hash> {
     input.array::<8>()?;
     let pack = Listpack::from_bytes(&read_string(input, options.element_len_max())?)?;
     let mut hash = Hash::default();
@@ -83,7 +91,7 @@ fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) ->
     while let Some(name) = items.next() {
         let (value, time) = (items.next()?, items.next()?);
         let expiry = match time.as_integer()? {
-            0 => Expiry::Clear,
+            0 => FieldExpiry::Clear,
             expire_ms => expiry_at(expire_ms)?,
         };
         add(&mut hash, &name.to_vec(), &value.to_vec(), expiry, target)?;
@@ -91,8 +99,8 @@ fn read_triples(input: &mut Input<'_>, options: &Options, target: Target<'_>) ->
     Some(hash)
 }
 
-fn expiry_at(expire_ms: i64) -> Option<Expiry> {
-    (expire_ms >= 0).then_some(Expiry::At(expire_ms))
+fn expiry_at(expire_ms: i64) -> Option<FieldExpiry> {
+    (expire_ms >= 0).then_some(FieldExpiry::At(expire_ms))
 }
 
 /// Adds a field, which must be new. Whether it has expired is for the readers of the hash.
@@ -100,8 +108,8 @@ fn add(
     hash: &mut Hash,
     name: &[u8],
     value: &[u8],
-    expiry: Expiry,
-    target: Target<'_>,
+    expiry: FieldExpiry,
+    target: CollectionTarget<'_>,
 ) -> Option<()> {
     let value = Given::Bytes(value);
     hash.set(name, value, expiry, i64::MIN, &target.hash, target.hasher).then_some(())
@@ -153,7 +161,7 @@ const NO_EXPIRY: i64 = -1;
 mod tests {
     use bobbin_store::Hasher;
     use bobbin_store::value::AnyCollection;
-    use bobbin_store::value::hash::Field;
+    use bobbin_store::value::hash::HashField;
 
     use super::*;
     use crate::{Payload, VersionCheck, parse_payload_with};
@@ -162,14 +170,16 @@ mod tests {
 
     fn restore(payload: &[u8]) -> Option<Fields> {
         let hasher = Hasher::new(1);
-        let target = Target::new(&hasher);
-        let options = Options { version_check: VersionCheck::Relaxed, ..Options::default() };
+        let target = CollectionTarget::new(&hasher);
+        let options =
+            DumpOptions { version_check: VersionCheck::Relaxed, ..DumpOptions::default() };
         let Ok(Payload::Collection(serialized)) = parse_payload_with(payload, &options) else {
             return None;
         };
         let Ok(AnyCollection::Hash(hash)) = serialized.read(&options, target) else { return None };
-        let parts =
-            |field: Field<'_>| (field.name.to_vec(), field.value.item().to_vec(), field.expire_ms);
+        let parts = |field: HashField<'_>| {
+            (field.name.to_vec(), field.value.item().to_vec(), field.expire_ms)
+        };
         let mut fields: Vec<_> = hash.iter().map(parts).collect();
         fields.sort();
         Some(fields)

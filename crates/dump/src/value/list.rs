@@ -10,7 +10,7 @@ use super::ziplist;
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// Appends the list in the form `ValueKind::ListQuicklist2`.
 pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
@@ -24,7 +24,7 @@ pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut 
     for (entries, count) in list.chunks() {
         if count == 1
             && entries.len() > PLAIN_LEN_MIN
-            && let Some(element) = listpack::Iter::over(entries).next()
+            && let Some(element) = listpack::ListpackIter::over(entries).next()
         {
             append_length(PLAIN, output);
             append_string(&element.to_vec(), compress, output);
@@ -41,7 +41,7 @@ pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut 
 pub(crate) fn read(
     kind: ValueKind,
     input: &mut Input<'_>,
-    options: &Options,
+    options: &DumpOptions,
     limits: ListLimits,
 ) -> Option<AnyCollection> {
     let list = match kind {
@@ -71,7 +71,7 @@ pub(crate) fn read(
     (!list.is_empty()).then_some(AnyCollection::List(list))
 }
 
-fn read_elements(input: &mut Input<'_>, options: &Options, limits: ListLimits) -> Option<List> {
+fn read_elements(input: &mut Input<'_>, options: &DumpOptions, limits: ListLimits) -> Option<List> {
     let mut list = List::new();
     for _ in 0..Length::read_plain(input)? {
         let element = read_string(input, options.element_len_max())?;
@@ -84,7 +84,7 @@ fn read_elements(input: &mut Input<'_>, options: &Options, limits: ListLimits) -
     Some(list)
 }
 
-fn read_node(input: &mut Input<'_>, options: &Options) -> Option<Listpack> {
+fn read_node(input: &mut Input<'_>, options: &DumpOptions) -> Option<Listpack> {
     match Length::read_plain(input)? {
         PLAIN => {
             let element = read_string(input, options.element_len_max())?;
@@ -124,7 +124,7 @@ mod tests {
         let kind = ValueKind::from_byte(output[0]).unwrap();
         let mut input = Input(&output[1..]);
         let AnyCollection::List(again) =
-            read(kind, &mut input, &Options::default(), limits).unwrap()
+            read(kind, &mut input, &DumpOptions::default(), limits).unwrap()
         else {
             panic!("no list");
         };
@@ -152,7 +152,7 @@ mod tests {
         for end in 0..whole.len() {
             let mut input = Input(&whole[..end]);
             let kind = ValueKind::ListQuicklist2;
-            assert!(read(kind, &mut input, &Options::default(), limits).is_none());
+            assert!(read(kind, &mut input, &DumpOptions::default(), limits).is_none());
         }
         for (kind, bytes) in [
             (ValueKind::ListQuicklist2, &b"\0"[..]),
@@ -162,7 +162,7 @@ mod tests {
             (ValueKind::List, b"\0"),
             (ValueKind::List, b"\x02\x01a"),
         ] {
-            assert!(read(kind, &mut Input(bytes), &Options::default(), limits).is_none());
+            assert!(read(kind, &mut Input(bytes), &DumpOptions::default(), limits).is_none());
         }
     }
 }

@@ -8,7 +8,7 @@ use bobbin_store::value::{
 use crate::error::PayloadError;
 use crate::input::Input;
 use crate::kind::ValueKind;
-use crate::options::Options;
+use crate::options::DumpOptions;
 use hash::{append_hash, read_hash};
 use set::{append_set, read_set};
 use stream::{append_stream, read_stream};
@@ -31,7 +31,7 @@ pub struct SerializedCollection<'a> {
 
 /// What a collection is made for.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct CollectionTarget<'a> {
     /// The keyspace's.
     pub hasher: &'a Hasher,
     pub list: ListLimits,
@@ -40,7 +40,7 @@ pub struct Target<'a> {
     pub sorted_set: SortedSetLimits,
 }
 
-impl<'a> Target<'a> {
+impl<'a> CollectionTarget<'a> {
     /// With the limits that are the options' defaults.
     pub fn new(hasher: &'a Hasher) -> Self {
         Self {
@@ -58,8 +58,8 @@ impl SerializedCollection<'_> {
     /// stream.
     pub fn read(
         &self,
-        options: &Options,
-        target: Target<'_>,
+        options: &DumpOptions,
+        target: CollectionTarget<'_>,
     ) -> Result<AnyCollection, PayloadError> {
         let mut input = Input(self.bytes);
         let read = match self.kind {

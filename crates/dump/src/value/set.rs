@@ -2,19 +2,19 @@
 
 use bobbin_store::value::{Intset, Item, Listpack, Set, integer};
 
-use super::Target;
+use super::CollectionTarget;
 use super::string::{append_string, read_string};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// `None` when the bytes are no such set, or an empty one.
 pub(crate) fn read_set(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
-    target: Target<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
 ) -> Option<Set> {
     let (limits, hasher) = (&target.set, target.hasher);
     let set = match kind {
@@ -66,5 +66,5 @@ pub(crate) const fn form(set: &Set) -> ValueKind {
 
 /// Appends an element as a string.
 pub(crate) fn append_item(item: Item<'_>, compress: bool, output: &mut Vec<u8>) {
-    append_string(item.text(&mut integer::Text::new(0)), compress, output);
+    append_string(item.text(&mut integer::IntegerText::new(0)), compress, output);
 }

@@ -4,13 +4,13 @@
 
 use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits, integer};
 
-use super::Target;
+use super::CollectionTarget;
 use super::string::{append_string, read_string};
 use super::ziplist;
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 use bobbin_store::value::Listpack;
 
@@ -31,7 +31,7 @@ pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &
         return;
     }
     append_length(set.len(), output);
-    let mut room = integer::Text::new(0);
+    let mut room = integer::IntegerText::new(0);
     for (member, score) in set.iter().rev() {
         append_string(member.text(&mut room), compress, output);
         output.extend_from_slice(&score.to_le_bytes());
@@ -42,8 +42,8 @@ pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &
 pub(crate) fn read(
     kind: ValueKind,
     input: &mut Input<'_>,
-    options: &Options,
-    target: Target<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
 ) -> Option<AnyCollection> {
     let (limits, hasher) = (target.sorted_set, target.hasher);
     let set = match kind {
@@ -66,9 +66,9 @@ pub(crate) fn read(
 fn read_elements(
     kind: ValueKind,
     input: &mut Input<'_>,
-    options: &Options,
+    options: &DumpOptions,
     limits: SortedSetLimits,
-    target: Target<'_>,
+    target: CollectionTarget<'_>,
 ) -> Option<SortedSet> {
     let count = Length::read_plain(input)?;
     // Damage may say any number. Room for very many is not made at once.
@@ -105,14 +105,14 @@ const MEMBER_LEN_MAX: usize = 1 << 30;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Target;
+    use crate::CollectionTarget;
     use bobbin_store::Hasher;
     use bobbin_store::value::Item;
 
     #[test]
     fn sets_of_all_sizes_read_back() {
         let hasher = Hasher::new(1);
-        let target = Target::new(&hasher);
+        let target = CollectionTarget::new(&hasher);
         for len in [1, 128, 129, 3000] {
             let mut set = SortedSet::new();
             for number in 0..len {
@@ -124,14 +124,14 @@ mod tests {
             append(&set, form(&set), true, &mut output);
             let kind = ValueKind::from_byte(output[0]).unwrap();
             let mut input = Input(&output[1..]);
-            let again = read(kind, &mut input, &Options::default(), target).unwrap();
+            let again = read(kind, &mut input, &DumpOptions::default(), target).unwrap();
             assert!(input.0.is_empty());
             let AnyCollection::SortedSet(again) = again else { panic!("no sorted set") };
             assert_eq!(again.encoding(), set.encoding());
             assert!(again.iter().eq(set.iter()));
             for end in (1..output.len()).step_by(7) {
                 let mut input = Input(&output[1..end]);
-                assert!(read(kind, &mut input, &Options::default(), target).is_none());
+                assert!(read(kind, &mut input, &DumpOptions::default(), target).is_none());
             }
         }
     }
@@ -142,7 +142,8 @@ mod tests {
         let bytes = b"\x03\x01a\x031.5\x01b\xff\x01c\xfe";
         let kind = ValueKind::SortedSet;
         let read =
-            read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher)).unwrap();
+            read(kind, &mut Input(bytes), &DumpOptions::default(), CollectionTarget::new(&hasher))
+                .unwrap();
         let AnyCollection::SortedSet(set) = read else { panic!("no sorted set") };
         let found: Vec<_> = set.iter().collect();
         assert!(
@@ -167,7 +168,12 @@ mod tests {
             (ValueKind::SortedSetListpack, b"\x0a\x0a\0\0\0\x01\0\x81a\x02\xff"),
             (ValueKind::SortedSetListpack, b"\x0d\x0d\0\0\0\x02\0\x81a\x02\x81b\x02\xff"),
         ] {
-            let read = read(kind, &mut Input(bytes), &Options::default(), Target::new(&hasher));
+            let read = read(
+                kind,
+                &mut Input(bytes),
+                &DumpOptions::default(),
+                CollectionTarget::new(&hasher),
+            );
             assert!(read.is_none(), "{bytes:?}");
         }
     }

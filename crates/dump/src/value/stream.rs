@@ -16,7 +16,7 @@
 //! and how many items that were. (The format is Redis's `t_stream.c`.)
 
 use bobbin_store::value::stream::{
-    Group, Log, NODE_BYTES_MAX, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS,
+    ConsumerGroup, NODE_BYTES_MAX, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS, StreamLog,
 };
 use bobbin_store::value::{Listpack, Stream, StreamId};
 
@@ -24,7 +24,7 @@ use super::string::{append_string, read_string};
 use crate::input::Input;
 use crate::kind::ValueKind;
 use crate::length::{Length, append_length};
-use crate::options::Options;
+use crate::options::DumpOptions;
 
 /// Appends a stream in the newest form.
 pub(crate) fn append_stream(
@@ -56,7 +56,7 @@ pub(crate) fn append_stream(
     }
 }
 
-fn append_group(group: &Group, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
+fn append_group(group: &ConsumerGroup, form: ValueKind, compress: bool, output: &mut Vec<u8>) {
     append_id(group.last_id, output);
     if form != ValueKind::Stream {
         append_number(group.entries_read.unwrap_or(UNKNOWN), output);
@@ -94,7 +94,7 @@ fn append_number(number: u64, output: &mut Vec<u8>) {
 pub(crate) fn read_stream(
     kind: ValueKind,
     mut input: Input<'_>,
-    options: &Options,
+    options: &DumpOptions,
 ) -> Option<Stream> {
     let form = match kind {
         ValueKind::Stream => 1,
@@ -104,7 +104,7 @@ pub(crate) fn read_stream(
     read(form, &mut input, options)
 }
 
-fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
+fn read(form: u8, input: &mut Input<'_>, options: &DumpOptions) -> Option<Stream> {
     let mut stream = Stream::new();
     let log = stream.log_mut();
     for _ in 0..Length::read_plain(input)? {
@@ -140,7 +140,7 @@ fn read(form: u8, input: &mut Input<'_>, options: &Options) -> Option<Stream> {
 }
 
 /// Adds a node of Redis's form to the entries.
-fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
+fn unpack(log: &mut StreamLog, master: StreamId, pack: &Listpack) -> Option<()> {
     let mut items = pack.iter();
     let mut integer = || items.next()?.as_integer();
     let (live, deleted) = (integer()?, integer()?);
@@ -189,13 +189,18 @@ fn unpack(log: &mut Log, master: StreamId, pack: &Listpack) -> Option<()> {
     (counts == [live, deleted] && counts != [0, 0] && fits).then_some(())
 }
 
-fn read_group(form: u8, log: &Log, input: &mut Input<'_>, options: &Options) -> Option<Group> {
+fn read_group(
+    form: u8,
+    log: &StreamLog,
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+) -> Option<ConsumerGroup> {
     let last_id = read_id(input)?;
     let entries_read = match form {
         1 => log.position(last_id),
         _ => Some(read_number(input)?).filter(|&read| read != UNKNOWN),
     };
-    let mut group = Group::new(last_id, entries_read);
+    let mut group = ConsumerGroup::new(last_id, entries_read);
     let mut pending: Vec<(StreamId, i64, u64)> = Vec::new();
     for _ in 0..Length::read_plain(input)? {
         let id = StreamId::from_bytes(input.array()?);
@@ -247,13 +252,13 @@ const NEVER: i64 = -1;
 #[cfg(test)]
 mod tests {
     use bobbin_store::Hasher;
-    use bobbin_store::value::stream::Entry;
+    use bobbin_store::value::stream::StreamEntry;
     use bobbin_store::value::{AnyCollection, Item, StreamLimits};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::CollectionTarget;
     use crate::SerializedCollection;
-    use crate::Target;
     use crate::format::Format;
     use crate::{Payload, PayloadError, append_collection_payload, parse_payload};
 
@@ -312,7 +317,7 @@ mod tests {
 
     fn read_serialized(serialized: SerializedCollection<'_>) -> Result<Stream, PayloadError> {
         let hasher = Hasher::new(1);
-        match serialized.read(&Options::default(), Target::new(&hasher))? {
+        match serialized.read(&DumpOptions::default(), CollectionTarget::new(&hasher))? {
             AnyCollection::Stream(stream) => Ok(stream),
             other => panic!("{other:?}"),
         }
@@ -332,7 +337,7 @@ mod tests {
         let log = stream.log();
         assert_eq!((log.len(), log.entries_added), (3, 4));
         assert_eq!((log.last_id, log.max_deleted_id), (StreamId::new(900, 1), StreamId::new(5, 4)));
-        let ids = |entry: Entry<'_>| (entry.id.ms, entry.id.seq);
+        let ids = |entry: StreamEntry<'_>| (entry.id.ms, entry.id.seq);
         let entries = log.range(StreamId::ZERO, StreamId::MAX).map(ids);
         assert!(entries.eq([(5, 3), (7, 0), (900, 1)]));
         let group = stream.groups().get(b"g").unwrap();
@@ -420,7 +425,7 @@ mod tests {
             let payload = dump(stream.clone());
             let restored = restore(&payload).unwrap();
             let contents = |stream: &Stream| -> Vec<_> {
-                let text = |entry: Entry<'_>| {
+                let text = |entry: StreamEntry<'_>| {
                     (entry.id, entry.iter().map(|(f, v)| (f.to_vec(), v.to_vec())).collect::<Vec<_>>())
                 };
                 stream.log().range(StreamId::ZERO, StreamId::MAX).map(text).collect()

@@ -3,7 +3,7 @@
 
 use super::pages::Pages;
 use super::slots::Slots;
-use super::{Bytes, Driver, Event, PARTS_MAX, REST_MIN, Token, Waker};
+use super::{Driver, Event, PARTS_MAX, REST_MIN, ReceivedBytes, Token, Waker};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -159,7 +159,7 @@ impl Epoll {
                 0
             }
             Ok((len, _)) => {
-                events.push(Event::Data { token, bytes: Bytes::new(room, len) });
+                events.push(Event::Data { token, bytes: ReceivedBytes::new(room, len) });
                 len.next_multiple_of(CACHE_LINE)
             }
             // Epoll is level-triggered, so it reports again what is still there.

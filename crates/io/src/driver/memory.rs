@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::io::{Errno, ioctl_fionread};
 
-use super::{Bytes, Driver, Event, PARTS_MAX, Token, Waker};
+use super::{Driver, Event, PARTS_MAX, ReceivedBytes, Token, Waker};
 use crate::receive::{Received, receive_into};
 
 /// The most bytes that are taken back at once.
@@ -292,7 +292,7 @@ impl Driver for Memory {
             match state.mode {
                 Mode::Data if !line.input.is_empty() => {
                     let mut bytes = std::mem::take(&mut line.input);
-                    events.push(Event::Data { token, bytes: Bytes::lent(&mut bytes) });
+                    events.push(Event::Data { token, bytes: ReceivedBytes::lent(&mut bytes) });
                     self.received.push(bytes);
                 }
                 Mode::Data if line.is_finished => {

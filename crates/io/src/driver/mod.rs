@@ -68,7 +68,7 @@ impl Token {
 pub enum Event {
     /// Bytes arrived (at least one). They lie in the driver's memory and stay valid until the next
     /// `wait`. One batch may have several of these for a connection.
-    Data { token: Token, bytes: Bytes },
+    Data { token: Token, bytes: ReceivedBytes },
     /// In direct mode: the socket has bytes, or its end, and the worker should receive them itself.
     Readable { token: Token },
     /// The peer sends nothing more (no error), or the socket failed. No events but `Sent` and
@@ -90,12 +90,12 @@ pub enum Event {
 
 /// Received bytes in a driver's memory. They have no lifetime; the driver's contract says how long
 /// they stay.
-pub struct Bytes {
+pub struct ReceivedBytes {
     start: NonNull<u8>,
     len: usize,
 }
 
-impl Bytes {
+impl ReceivedBytes {
     #[inline]
     pub(super) fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len }
@@ -125,9 +125,9 @@ impl Bytes {
     /// `rest` is called, and no slice of `as_mut_slice` is used.
     #[inline]
     pub unsafe fn as_slice<'a>(&self) -> &'a [u8] {
-        // SAFETY: drivers make `Bytes` of `len` initialised bytes at `start`. They leave them alone
-        // until they wait, rest or are dropped, which the caller rules out. The caller also rules
-        // out a mutable slice.
+        // SAFETY: drivers make `ReceivedBytes` of `len` initialised bytes at `start`. They leave
+        // them alone until they wait, rest or are dropped, which the caller rules out. The caller
+        // also rules out a mutable slice.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
@@ -137,13 +137,13 @@ impl Bytes {
     /// As for `as_slice`, and no other slice of these bytes may be in use.
     #[inline]
     pub unsafe fn as_mut_slice<'a>(&mut self) -> &'a mut [u8] {
-        // SAFETY: as in `as_slice`. Drivers make `Bytes` of memory that may be written, and of
-        // different bytes for each event, so the caller's slice is the only one.
+        // SAFETY: as in `as_slice`. Drivers make `ReceivedBytes` of memory that may be written, and
+        // of different bytes for each event, so the caller's slice is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl std::fmt::Debug for Bytes {
+impl std::fmt::Debug for ReceivedBytes {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Bytes({})", self.len)
     }

@@ -192,21 +192,24 @@ impl Frame {
 
     /// Begins a string that is made piece by piece. While it is made, its pieces lie on the stack,
     /// below what is pushed.
-    pub(crate) fn begin_string(self, place: &mut MaybeUninit<lua::luaL_Buffer>) -> Pieces<'_> {
+    pub(crate) fn begin_string(
+        self,
+        place: &mut MaybeUninit<lua::luaL_Buffer>,
+    ) -> StringBuilder<'_> {
         let buffer = place.as_mut_ptr();
         // SAFETY: the place is ours for as long as the result lives, and is initialised here.
         unsafe { lua::luaL_buffinit(self.state(), buffer) };
-        Pieces { buffer, place: PhantomData }
+        StringBuilder { buffer, place: PhantomData }
     }
 }
 
 /// A string that is made piece by piece, in a place that was begun by Lua and is used by it alone.
-pub(crate) struct Pieces<'a> {
+pub(crate) struct StringBuilder<'a> {
     buffer: *mut lua::luaL_Buffer,
     place: PhantomData<&'a mut lua::luaL_Buffer>,
 }
 
-impl Pieces<'_> {
+impl StringBuilder<'_> {
     pub(crate) fn add(&mut self, bytes: &[u8]) {
         // SAFETY: the buffer was begun and not ended, and Lua copies the bytes. An error jumps over
         // what *owns nothing*: `begin_string` was called by such a function.

@@ -104,31 +104,31 @@ pub(crate) struct Core {
     pub(crate) yielder: Cell<*const Yielder<(), ()>>,
     pub(crate) status: Cell<c_int>,
     /// What the failed script is answered with.
-    pub(crate) failure: RefCell<Option<Failure>>,
+    pub(crate) failure: RefCell<Option<ScriptFailure>>,
     /// What it returned, if that is a table: as a reply of this protocol.
     pub(crate) protocol: Cell<Protocol>,
     pub(crate) reply: RefCell<Option<Vec<u8>>>,
     /// Memory of commands that are done, for the next.
-    pub(crate) buffers: Cell<Buffers>,
+    pub(crate) buffers: Cell<CallBuffers>,
     /// State of `math.random`.
     pub(crate) random: Cell<u64>,
     pub(crate) profile: Profile,
     pub(crate) api: Api,
     /// Functions of the library that is being loaded.
     pub(crate) registered: RefCell<Option<Vec<Registration>>>,
-    pub(crate) kept: Cell<Kept>,
+    pub(crate) kept: Cell<RegistryValues>,
     pub(crate) json: RefCell<JsonOptions>,
 }
 
 /// What a failed script is answered with.
-pub(crate) struct Failure {
+pub(crate) struct ScriptFailure {
     pub(crate) text: Vec<u8>,
     pub(crate) counted: bool,
 }
 
 /// Values in the registry that every script needs.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Kept {
+pub(crate) struct RegistryValues {
     pub(crate) globals: c_int,
     pub(crate) keys: c_int,
     pub(crate) arguments: c_int,
@@ -140,7 +140,7 @@ pub(crate) struct Kept {
 
 /// Memory that a command of a script works in.
 #[derive(Default)]
-pub(crate) struct Buffers {
+pub(crate) struct CallBuffers {
     pub(crate) reply: Vec<u8>,
     pub(crate) numbers: Vec<u8>,
     pub(crate) args: Vec<&'static [u8]>,
@@ -297,16 +297,16 @@ impl Core {
 
     pub(crate) fn put_reply(&self, reply: Vec<u8>) {
         let buffers = self.buffers.take();
-        self.put_buffers(Buffers { reply, ..buffers });
+        self.put_buffers(CallBuffers { reply, ..buffers });
     }
 
-    pub(crate) fn take_buffers(&self) -> Buffers {
+    pub(crate) fn take_buffers(&self) -> CallBuffers {
         self.buffers.take()
     }
 
-    pub(crate) fn put_buffers(&self, mut buffers: Buffers) {
+    pub(crate) fn put_buffers(&self, mut buffers: CallBuffers) {
         if buffers.reply.capacity() + buffers.numbers.capacity() > BUFFER_KEPT_MAX {
-            buffers = Buffers::default();
+            buffers = CallBuffers::default();
         }
         buffers.reply.clear();
         buffers.numbers.clear();

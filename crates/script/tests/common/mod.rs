@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Api, Called, Ended, Host, Level, MemoryPool, Profile, Progress, Verdict, Vm};
+use bobbin_script::{
+    Api, Called, Ended, Host, Level, MemoryPool, Profile, ScriptProgress, Verdict, Vm,
+};
 
 /// Answers each command with its own words, `slow` only after some more calls. Lets scripts go on
 /// until it has been asked `looks` times, then returns `verdict`.
@@ -83,7 +85,7 @@ pub fn run_for(vm: &mut Vm, code: &str, looks: u32) -> (Ended, String) {
     let progress = unsafe {
         vm.start(NonNull::from(&mut host), chunk, &[b"k"], &[b"1", b"2"], Protocol::Resp2)
     };
-    assert_eq!(progress, Progress::Over);
+    assert_eq!(progress, ScriptProgress::Over);
     let ended = vm.finish(&mut Reply::new(&mut out, Protocol::Resp2));
     vm.forget(chunk);
     (ended, String::from_utf8_lossy(&out).into_owned())

@@ -178,7 +178,7 @@ fn log(call: &mut Call<'_>) -> Outcome {
         _ => return Err(Failure::wrong_subcommand("ACL", call.args[1])),
     };
     let entries = call.server.acl.log.entries(count);
-    let (reply, now_ms) = (&mut call.reply, call.data.turn.now_ms);
+    let (reply, now_ms) = (&mut call.reply, call.data.conditions.now_ms);
     reply.array(entries.len());
     for entry in &entries {
         reply.map(10);

@@ -197,14 +197,14 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("latency", -2, container)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::telemetry::latency::Sample;
+    use crate::engine::telemetry::latency::LatencySample;
 
     #[test]
     fn the_doctor_speaks_of_what_there_is() {
         assert!(report(0, &[]).contains("is off"));
         assert!(report(5, &[]).contains("Nothing took 5 ms"));
         let mut series = Series::default();
-        series.samples.push_back(Sample { time_s: 1, latency_ms: 30 });
+        series.samples.push_back(LatencySample { time_s: 1, latency_ms: 30 });
         let text = report(5, &[("command", series)]);
         assert!(text.contains("1. command: 1 samples, 30 to 30 ms") && text.contains("SLOWLOG"));
         assert!(!text.contains("Eviction"));

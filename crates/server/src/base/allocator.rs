@@ -9,7 +9,7 @@ use tikv_jemalloc_ctl::{epoch, raw, stats, stats_print};
 use tikv_jemalloc_sys::extent_hooks_t;
 
 use crate::base::cores;
-use crate::base::kept::Kept;
+use crate::base::kept::CachedFigure;
 
 /// Bytes of memory, by how close they are to being given back.
 #[derive(Clone, Copy, Default, Debug)]
@@ -26,7 +26,7 @@ pub struct AllocatorFigures {
 /// The figures, at most a tenth of a second old. Reading them costs some microseconds for each
 /// arena, and more while another thread frees much.
 pub fn figures() -> AllocatorFigures {
-    static LAST: Kept<AllocatorFigures> = Kept::new();
+    static LAST: CachedFigure<AllocatorFigures> = CachedFigure::new();
     LAST.or(figures_now)
 }
 

@@ -79,7 +79,7 @@ static LISTS: OnceLock<[(CoreWork, CoreList); 4]> = OnceLock::new();
 
 /// How the kernel shares the cores between a thread of the server and all others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum CoreShare {
     /// In the shortest turns that the kernel has (100 us). A thread that is woken for something
     /// small comes first, and a thread that works long and calls [`give_way`] has the core again as
     /// soon as that is done. The thread's share of the core is the ordinary one.
@@ -94,11 +94,11 @@ pub enum Share {
 }
 
 /// Sets how the calling thread shares the cores.
-pub fn share(share: Share) {
+pub fn share(share: CoreShare) {
     let (policy, slice_ns) = match share {
-        Share::ShortTurns => (libc::SCHED_OTHER, SLICE_MIN_NS),
-        Share::Ordinary => (libc::SCHED_OTHER, 0),
-        Share::Batch => (libc::SCHED_BATCH, 0),
+        CoreShare::ShortTurns => (libc::SCHED_OTHER, SLICE_MIN_NS),
+        CoreShare::Ordinary => (libc::SCHED_OTHER, 0),
+        CoreShare::Batch => (libc::SCHED_BATCH, 0),
     };
     // SAFETY: the call takes only numbers.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };

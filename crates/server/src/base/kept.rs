@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 use bobbin_sync::Mutex;
 
 /// A figure, as it was last read.
-pub struct Kept<T>(Mutex<Option<(Instant, T)>>);
+pub struct CachedFigure<T>(Mutex<Option<(Instant, T)>>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for CachedFigure<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Kept<T> {
+impl<T> CachedFigure<T> {
     pub const fn new() -> Self {
         Self(Mutex::new(None))
     }
 }
 
-impl<T: Copy> Kept<T> {
+impl<T: Copy> CachedFigure<T> {
     /// The figure, at most `KEPT` old. It is read without the lock, so two threads may read it at
     /// the same time.
     pub fn or(&self, take: impl FnOnce() -> T) -> T {
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_figure_is_taken_again_once_it_is_old() {
-        let kept = Kept::new();
+        let kept = CachedFigure::new();
         assert_eq!(kept.or(|| 1), 1);
         let last = kept.0.lock().expect("it was taken").0;
         assert!(kept.or(|| 2) == 1 || last.elapsed() > KEPT);

@@ -6,7 +6,7 @@ use crate::base::random::Random;
 
 /// Draws different numbers below `len` one by one, each with the same probability. If all are
 /// wanted, they come in order.
-pub(super) struct Distinct {
+pub(super) struct DistinctNumbers {
     len: usize,
     /// How many numbers are still to be drawn.
     left: usize,
@@ -22,7 +22,7 @@ enum Way {
     Draw(HashSet<usize>),
 }
 
-impl Distinct {
+impl DistinctNumbers {
     /// Draws `count` numbers, or all if there are fewer.
     pub(super) fn below(len: usize, count: usize, random: Random) -> Self {
         let way = match count > len / SPARSE {
@@ -33,7 +33,7 @@ impl Distinct {
     }
 }
 
-impl Iterator for Distinct {
+impl Iterator for DistinctNumbers {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
@@ -64,7 +64,7 @@ impl Iterator for Distinct {
     }
 }
 
-impl ExactSizeIterator for Distinct {}
+impl ExactSizeIterator for DistinctNumbers {}
 
 /// A random number below `bound`, which must not be 0.
 #[inline]
@@ -85,7 +85,7 @@ mod tests {
         for (len, count) in [(10, 0), (10, 2), (10, 7), (10, 10), (10, 20), (100, 3)] {
             let mut times = vec![0u32; len];
             for _ in 0..4000 {
-                let chosen = Distinct::below(len, count, Random::new(random.next_u64()));
+                let chosen = DistinctNumbers::below(len, count, Random::new(random.next_u64()));
                 let chosen: Vec<_> = chosen.collect();
                 assert_eq!(chosen.len(), count.min(len));
                 assert_eq!(chosen.iter().collect::<HashSet<_>>().len(), chosen.len());

@@ -9,7 +9,7 @@ use crate::engine::acl::check::Reason;
 use crate::engine::acl::log::{AclEvent, Scene};
 use crate::engine::acl::{DEFAULT_USER, Rights};
 use crate::engine::client::name::{checked_name, set_name};
-use crate::engine::client::{Replies, monitors};
+use crate::engine::client::{ReplyMode, monitors};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
 use crate::engine::execution::transaction;
@@ -67,8 +67,8 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.set_no_touch(false);
     client.info.flag(ClientFlag::READONLY, false);
     // CLIENT REPLY SKIP skips the reply of RESET.
-    if client.replies == Replies::Off {
-        client.replies = Replies::On;
+    if client.reply_mode == ReplyMode::Off {
+        client.reply_mode = ReplyMode::On;
     }
     client.become_newcomer(Rights::new(&call.server.acl));
     call.reply.simple("RESET");
@@ -201,7 +201,7 @@ fn authenticate(call: &mut Call<'_>, user: &[u8], password: &[u8]) -> Outcome {
     }
     let scene = if call.in_transaction { Scene::Multi } else { Scene::Toplevel };
     let event = AclEvent::new(Reason::Password, scene, call.args[0], user);
-    call.server.note_denied(&call.client.info, event, call.data.turn.now_ms);
+    call.server.note_denied(&call.client.info, event, call.data.conditions.now_ms);
     Err("WRONGPASS invalid username-password pair or user is disabled.".into())
 }
 

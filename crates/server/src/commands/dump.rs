@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use bobbin_dump::rdb::Format;
 use bobbin_dump::{
-    Options, Payload, Target, VersionCheck, append_collection_payload, append_string_payload,
-    parse_payload_with,
+    CollectionTarget, DumpOptions, Payload, VersionCheck, append_collection_payload,
+    append_string_payload, parse_payload_with,
 };
 use bobbin_resp::Reply;
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::{INLINE_MAX, SharedString};
 use bobbin_store::value::{AnyCollection, StringRef};
 use bobbin_store::{NewValue, OwnedEntry, ValueRef};
 
@@ -96,8 +96,8 @@ impl Job for Dumping {
 const LARGE_BYTES: usize = 512 * 1024;
 
 /// The settings for which values are made.
-pub(crate) fn target(server: &Server) -> Target<'_> {
-    Target {
+pub(crate) fn target(server: &Server) -> CollectionTarget<'_> {
+    CollectionTarget {
         hasher: server.keyspace.hasher(),
         hash: super::hash::limits(server),
         set: super::set::limits(server),
@@ -125,7 +125,9 @@ impl PinnedValue {
     pub(crate) fn new(value: ValueRef<'_>) -> Self {
         match value {
             ValueRef::Bytes(bytes) => Self::Bytes(bytes.into()),
-            ValueRef::Shared(shared) => Self::Long(PinnedString::Shared(Shared::clone(shared))),
+            ValueRef::Shared(shared) => {
+                Self::Long(PinnedString::Shared(SharedString::clone(shared)))
+            }
             ValueRef::Chunked(chunked) => Self::Long(PinnedString::Chunked(chunked.clone())),
             ValueRef::Collection(collection) => Self::Collection(collection.cloned()),
         }
@@ -194,7 +196,7 @@ impl RestoredValue {
     fn read(payload: &[u8], server: &Server) -> Result<Self, Failure> {
         let trusted = server.services.skip_checksums.load(Ordering::Relaxed);
         let options =
-            Options { version_check: version_check(server), trusted, ..Options::default() };
+            DumpOptions { version_check: version_check(server), trusted, ..DumpOptions::default() };
         match parse_payload_with(payload, &options).map_err(|error| damaged(&error))? {
             Payload::String(string) => Ok(Self::String(string.into_owned())),
             Payload::Collection(serialized) => {
@@ -217,7 +219,7 @@ impl RestoredValue {
         let new = |value| OwnedEntry::new(key.bytes, value, expire_ms, access);
         match self {
             Self::String(bytes) if bytes.len() <= INLINE_MAX => new(NewValue::Inline(&bytes)),
-            Self::String(bytes) => new(NewValue::Shared(Shared::new(bytes))),
+            Self::String(bytes) => new(NewValue::Shared(SharedString::new(bytes))),
             Self::Collection(collection) => new(NewValue::Collection(collection)),
         }
     }
@@ -323,12 +325,12 @@ impl RestoreOptions {
             0 => None,
             _ if self.absolute => Some(ttl_ms),
             // As in Redis, an overflow wraps around, so the time has passed.
-            _ => Some(ttl_ms.wrapping_add(data.turn.now_ms)),
+            _ => Some(ttl_ms.wrapping_add(data.conditions.now_ms)),
         };
         if expire_ms.is_some_and(|ms| data.is_past(ms)) {
             if data.remove(key) {
                 // The new value replaced it: that it has expired already is no reason to tell.
-                let command = data.turn.deletes.emptied;
+                let command = data.conditions.deletes.emptied;
                 data.propagate(&[command, key.bytes]);
                 data.event(Classes::GENERIC, "del", key);
             }
@@ -348,7 +350,7 @@ impl RestoreOptions {
 
     /// The access bits of the new key. Values that the current policy does not use are ignored.
     fn access(&self, server: &Server, data: &Data) -> u32 {
-        let clock = &data.turn.clock;
+        let clock = &data.conditions.clock;
         let is_lfu = server.config.maxmemory_policy().is_lfu();
         match (self.frequency, self.idle_seconds) {
             (Some(frequency), _) if is_lfu => clock.with_frequency(frequency),

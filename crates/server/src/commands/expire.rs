@@ -42,8 +42,8 @@ fn pexpireat(call: &mut Call<'_>) -> Outcome {
 }
 
 fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
-    let conditions = Conditions::parse(&call.args[3..])?;
-    let now_ms = call.data.turn.now_ms;
+    let conditions = ExpireConditions::parse(&call.args[3..])?;
+    let now_ms = call.data.conditions.now_ms;
     let start_ms = if scale.from_now { now_ms } else { 0 };
     let expire_ms = call
         .integer(2)?
@@ -84,7 +84,7 @@ fn invalid_time(call: &Call<'_>) -> Failure {
 
 /// The conditions under which an expiry may be set.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Conditions {
+pub(super) struct ExpireConditions {
     /// The key has no expiry.
     nx: bool,
     /// The key has an expiry.
@@ -95,7 +95,7 @@ pub(super) struct Conditions {
     lt: bool,
 }
 
-impl Conditions {
+impl ExpireConditions {
     #[inline]
     pub(super) fn parse(words: &[&[u8]]) -> Result<Self, Failure> {
         let mut conditions = Self::default();
@@ -158,7 +158,7 @@ fn pexpiretime(call: &mut Call<'_>) -> Outcome {
 }
 
 fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let answer = match call.data.look(call.key(1)?).map(|entry| entry.expire_ms()) {
         None => NO_KEY,
         Some(None) => NO_EXPIRY,
@@ -246,7 +246,7 @@ mod tests {
     fn conditions() {
         let parse = |words: &str| {
             let words: Vec<&[u8]> = words.split_whitespace().map(str::as_bytes).collect();
-            Conditions::parse(&words)
+            ExpireConditions::parse(&words)
         };
         // The words; then the results with no expiry, an earlier one, the same one and a later one.
         for (words, expected) in [

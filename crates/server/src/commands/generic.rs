@@ -23,7 +23,7 @@ fn exists(call: &mut Call<'_>) -> Outcome {
 
 fn touch(call: &mut Call<'_>) -> Outcome {
     // TOUCH is the only command that counts as a use even after CLIENT NO-TOUCH.
-    call.data.turn.touch = true;
+    call.data.conditions.touch = true;
     let (mut found, many) = (0, call.has_very_many_keys());
     for at in 1..call.args.len() {
         if many {
@@ -101,7 +101,7 @@ fn rename_key(call: &mut Call<'_>, overwrite: bool) -> Result<bool, Failure> {
     }
     let Some(old) = call.data.take(from) else { return Err(Failure::NO_SUCH_KEY) };
     let expire_ms = old.as_ref().expire_ms();
-    let access = call.data.turn.clock.fresh();
+    let access = call.data.conditions.clock.fresh();
     call.data.install(to, old.renamed(to.bytes, expire_ms, access));
     call.data.event(Classes::GENERIC, "rename_from", from);
     call.data.event(Classes::GENERIC, "rename_to", to);
@@ -150,7 +150,7 @@ fn copy(call: &mut Call<'_>) -> Outcome {
     if target == call.client.database && from.bytes == to.bytes {
         return Err(SAME_OBJECT);
     }
-    let (access, now_ms) = (call.data.turn.clock.fresh(), call.data.dead_ms());
+    let (access, now_ms) = (call.data.conditions.clock.fresh(), call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let Some(look) = call.data.read(from) else {
         call.reply.integer(0);
@@ -199,7 +199,7 @@ fn move_to(call: &mut Call<'_>, key: Key<'_>, target: u32) -> bool {
         return false;
     }
     let Some(mut entry) = call.data.take(key) else { return false };
-    entry.set_access(call.data.turn.clock.fresh());
+    entry.set_access(call.data.conditions.clock.fresh());
     in_database(call, target, |call| call.data.install(key, entry));
     call.data.event(Classes::GENERIC, "move_from", key);
     in_database(call, target, |call| call.data.event(Classes::GENERIC, "move_to", key));

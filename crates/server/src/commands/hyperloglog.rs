@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bobbin_resp::Reply;
 use bobbin_store::entry::INLINE_MAX;
 use bobbin_store::hyperloglog::{
-    self, Corrupt, Element, Encoding, HyperLogLog, REGISTERS, Registers, SelfTest, View,
+    self, Corrupt, HyperLogLog, HyperLogLogView, REGISTERS, RegisterEncoding, RegisterRank,
+    Registers, SelfTest,
 };
 use bobbin_store::shard::Expire;
 use bobbin_store::value::StringRef;
@@ -25,7 +26,7 @@ use crate::engine::row::keys::{KeySpec, KeyUse};
 fn pfadd(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     let sparse_len_max = sparse_len_max(call);
-    let elements = call.args[2..].iter().map(|bytes| Element::of(bytes));
+    let elements = call.args[2..].iter().map(|bytes| RegisterRank::of(bytes));
     let Some(mut entry) = call.data.write(key) else {
         let mut value = HyperLogLog::default();
         let mut changes = 1;
@@ -39,7 +40,7 @@ fn pfadd(call: &mut Call<'_>) -> Outcome {
     };
     let view = view(entry.as_ref())?;
     let mut changes = 0;
-    if view.encoding() == Encoding::Dense {
+    if view.encoding() == RegisterEncoding::Dense {
         if !elements.clone().any(|element| view.is_raised_by(element) == Ok(true)) {
             return added(call, key, 0);
         }
@@ -155,7 +156,7 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     for at in distinct(call.args) {
         if let Some(entry) = call.data.read(call.key(at)?) {
             let view = view(entry)?;
-            dense |= view.encoding() == Encoding::Dense;
+            dense |= view.encoding() == RegisterEncoding::Dense;
             view.merge_into(&mut registers).map_err(corrupt)?;
         }
     }
@@ -179,7 +180,7 @@ fn merge_into(
     let mut is_raised = false;
     if let Some(mut entry) = data.write(key) {
         let view = view(entry.as_ref())?;
-        if view.encoding() == Encoding::Sparse {
+        if view.encoding() == RegisterEncoding::Sparse {
             value = view.to_owned();
         } else if let Some(bytes) = entry.string_mut(0) {
             // The value keeps its length, so no new entry is needed.
@@ -236,7 +237,7 @@ impl Merging {
                 continue;
             }
             let merged = view_of(string).and_then(|view| {
-                self.dense |= view.encoding() == Encoding::Dense;
+                self.dense |= view.encoding() == RegisterEncoding::Dense;
                 view.merge_into(&mut self.registers).map_err(corrupt)
             });
             if let Err(failure) = merged {
@@ -289,16 +290,16 @@ fn pfdebug(call: &mut Call<'_>) -> Outcome {
     let is = |word: &str| subcommand.eq_ignore_ascii_case(word.as_bytes());
     if is("encoding") {
         call.reply.simple(match view.encoding() {
-            Encoding::Dense => "dense",
-            Encoding::Sparse => "sparse",
+            RegisterEncoding::Dense => "dense",
+            RegisterEncoding::Sparse => "sparse",
         });
     } else if is("decode") {
-        if view.encoding() != Encoding::Sparse {
+        if view.encoding() != RegisterEncoding::Sparse {
             return Err("ERR HLL encoding is not sparse".into());
         }
         call.reply.bulk(view.describe_runs().as_bytes());
     } else if is("todense") {
-        let sparse = view.encoding() == Encoding::Sparse;
+        let sparse = view.encoding() == RegisterEncoding::Sparse;
         let value = view.to_owned();
         make_dense(call, key, value)?;
         call.reply.integer(i64::from(sparse));
@@ -328,7 +329,7 @@ fn simd(call: &mut Call<'_>) -> Outcome {
 
 /// Makes the value of a key dense. `value` is a copy of it.
 fn make_dense(call: &mut Call<'_>, key: Key<'_>, mut value: HyperLogLog) -> Outcome {
-    if value.view().encoding() == Encoding::Sparse {
+    if value.view().encoding() == RegisterEncoding::Sparse {
         value.make_dense().map_err(corrupt)?;
         store(call.data, key, value, Expire::Keep);
     }
@@ -360,12 +361,12 @@ fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
 }
 
 /// The HyperLogLog in an entry.
-fn view(entry: EntryRef<'_>) -> Result<View<'_>, Failure> {
+fn view(entry: EntryRef<'_>) -> Result<HyperLogLogView<'_>, Failure> {
     view_of(string(entry)?)
 }
 
-fn view_of(string: StringRef<'_>) -> Result<View<'_>, Failure> {
-    let view = View::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
+fn view_of(string: StringRef<'_>) -> Result<HyperLogLogView<'_>, Failure> {
+    let view = HyperLogLogView::new(string.slice_at(0)).ok_or(NOT_A_HYPERLOGLOG)?;
     // A string in chunks is longer than any valid value.
     string.flat().map(|_| view).ok_or_else(|| corrupt(Corrupt))
 }

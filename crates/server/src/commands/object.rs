@@ -20,7 +20,7 @@ fn refcount(call: &mut Call<'_>) -> Outcome {
 }
 
 fn freq(call: &mut Call<'_>) -> Outcome {
-    let clock = call.data.turn.clock;
+    let clock = call.data.conditions.clock;
     let Some(entry) = call.data.inspect(call.key(2)?) else {
         call.reply.null();
         return Ok(());
@@ -33,7 +33,7 @@ fn freq(call: &mut Call<'_>) -> Outcome {
 }
 
 fn idletime(call: &mut Call<'_>) -> Outcome {
-    let clock = call.data.turn.clock;
+    let clock = call.data.conditions.clock;
     let Some(entry) = call.data.inspect(call.key(2)?) else {
         call.reply.null();
         return Ok(());

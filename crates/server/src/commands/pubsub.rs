@@ -9,7 +9,7 @@ use bobbin_resp::Reply;
 use bobbin_store::NewValue;
 use bobbin_store::entry::INLINE_MAX;
 
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::help::{container, help};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
@@ -77,7 +77,7 @@ pub(super) fn leave_all(call: &mut Call<'_>) {
             change(call, |subscribers, client| subscribers.unsubscribe(client, kind, &name));
         }
     }
-    let silent = call.client.replies != Replies::On;
+    let silent = call.client.reply_mode != ReplyMode::On;
     if let Some(subscribers) = &mut call.data.audience.subscribers
         && !silent
     {
@@ -115,7 +115,7 @@ fn confirm(call: &mut Call<'_>, kind: ChannelKind, word: &str, name: Option<&[u8
         ChannelKind::Shard => subscriptions.len(ChannelKind::Shard),
         ChannelKind::Channel | ChannelKind::Pattern => subscriptions.channels_and_patterns(),
     });
-    let (silent, protocol) = (call.client.replies != Replies::On, call.client.protocol);
+    let (silent, protocol) = (call.client.reply_mode != ReplyMode::On, call.client.protocol);
     if silent {
         // A client that has never listened must count as a listener. Otherwise messages that are
         // set aside go to another client.

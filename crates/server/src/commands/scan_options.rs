@@ -1,7 +1,7 @@
 //! The options of SCAN, HSCAN, SSCAN and ZSCAN behind the cursor.
 
 use bobbin_store::value::{Item, integer};
-use bobbin_store::{EntryRef, Kind};
+use bobbin_store::{EntryRef, ValueType};
 
 use crate::base::glob;
 use crate::engine::command::{Call, Failure};
@@ -9,7 +9,7 @@ use crate::engine::command::{Call, Failure};
 /// What a scan examines, and what it shows.
 pub(super) struct ScanOptions {
     pattern: Option<Box<[u8]>>,
-    kind: Option<Kind>,
+    kind: Option<ValueType>,
     /// How many keys or elements to examine.
     pub(super) count: usize,
     /// NOVALUES of HSCAN or NOSCORES of ZSCAN.
@@ -39,7 +39,7 @@ impl ScanOptions {
                 }
                 Some(pattern) if call.word_is(at, "match") => options.set_pattern(pattern),
                 Some(name) if scanned == Scanned::Keys && call.word_is(at, "type") => {
-                    let kind = Kind::from_name(name).ok_or_else(|| unknown_type(name))?;
+                    let kind = ValueType::from_name(name).ok_or_else(|| unknown_type(name))?;
                     options.kind = Some(kind);
                 }
                 _ if call.word_is(at, "novalues") => {
@@ -88,7 +88,7 @@ impl ScanOptions {
 
     pub(super) fn matches(&self, element: Item<'_>) -> bool {
         let Some(pattern) = &self.pattern else { return true };
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         glob::matches_text(pattern, element.text(&mut room))
     }
 }

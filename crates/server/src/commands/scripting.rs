@@ -73,7 +73,7 @@ pub(super) const RUN: Flags = Flags::NOSCRIPT
     .with(Flags::SKIP_MONITOR)
     .with(Flags::NO_MANDATORY_KEYS)
     .with(Flags::MOVABLE_KEYS)
-    .with(Flags::RUNS);
+    .with(Flags::RUNS_SCRIPT);
 const CONTROL: Flags = Flags::NOSCRIPT.with(Flags::STALE);
 
 pub(super) const ANY_USE: KeyUse = KeyUse::READ_WRITE.with(KeyUse::ACCESS).with(KeyUse::UPDATE);

@@ -28,7 +28,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 .with(Flags::STALE)
                 .with(Flags::SKIP_SLOWLOG)
                 .with(Flags::NOT_QUEUED)
-                .with(Flags::EXECUTES),
+                .with(Flags::RUNS_TRANSACTION),
         )
         .categories(Categories::TRANSACTION)
         .doc(

@@ -188,7 +188,7 @@ struct Unsupported {
 }
 
 /// The source of the lines.
-enum Source<'s> {
+enum ConfigSource<'s> {
     /// The file that the command line names.
     File(&'s Path),
     Included(&'s Path),
@@ -196,7 +196,7 @@ enum Source<'s> {
     Arguments,
 }
 
-impl Source<'_> {
+impl ConfigSource<'_> {
     /// The beginning of an error about a line, counted from 1.
     fn heading(&self, number: usize) -> String {
         match self {
@@ -258,7 +258,7 @@ impl<'l> Loader<'l> {
             let text = read_file(&path)?;
             *self.config.file.write() = Some(path.clone().into());
             self.open.push(path);
-            self.read_text(&Source::File(file), &text)?;
+            self.read_text(&ConfigSource::File(file), &text)?;
         }
         if line.from_stdin {
             log::info!("Reading config from stdin");
@@ -267,9 +267,9 @@ impl<'l> Loader<'l> {
             if let Err(error) = stdin.read_to_end(&mut text) {
                 log::warn!("Can't read all of the config from stdin: {error}");
             }
-            self.read_text(&Source::Stdin, &text)?;
+            self.read_text(&ConfigSource::Stdin, &text)?;
         }
-        self.read_text(&Source::Arguments, &line.options)?;
+        self.read_text(&ConfigSource::Arguments, &line.options)?;
         self.judge_unsupported()
     }
 
@@ -310,7 +310,7 @@ impl<'l> Loader<'l> {
         Ok(())
     }
 
-    fn read_text(&mut self, source: &Source<'_>, text: &[u8]) -> Result<(), LoadError> {
+    fn read_text(&mut self, source: &ConfigSource<'_>, text: &[u8]) -> Result<(), LoadError> {
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
             let line = trim(line);
             let reason = match self.read_line(line) {
@@ -440,7 +440,7 @@ impl<'l> Loader<'l> {
             }
             let text = read_file(&path).map_err(LineError::Reported)?;
             self.open.push(identity);
-            let read = self.read_text(&Source::Included(&path), &text);
+            let read = self.read_text(&ConfigSource::Included(&path), &text);
             self.open.truncate(depth);
             read.map_err(LineError::Reported)?;
         }

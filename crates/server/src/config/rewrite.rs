@@ -58,7 +58,7 @@ impl Config {
     /// The new text of a file whose text was `old`. `every`: also write options that have default
     /// values.
     pub fn rewritten(&self, old: &[u8], users: &[Vec<u8>], every: bool) -> Vec<u8> {
-        let mut file = File::read(old);
+        let mut file = ConfigFile::read(old);
         for row in OPTIONS {
             self.rewrite_option(row, &mut file, every);
         }
@@ -67,7 +67,7 @@ impl Config {
         file.into_text()
     }
 
-    fn rewrite_option(&self, row: &'static OptionRow, file: &mut File, every: bool) {
+    fn rewrite_option(&self, row: &'static OptionRow, file: &mut ConfigFile, every: bool) {
         let value = self.value(row);
         let default = row.kind.default();
         if row.id == OptionId::client_output_buffer_limit {
@@ -101,14 +101,14 @@ fn is_removed_when_default(id: OptionId) -> bool {
 
 /// The lines of the file, and which lines set which option.
 #[derive(Default)]
-struct File {
+struct ConfigFile {
     lines: Vec<Vec<u8>>,
     lines_of: HashMap<&'static str, VecDeque<usize>>,
     seen: HashSet<&'static str>,
     has_signature: bool,
 }
 
-impl File {
+impl ConfigFile {
     fn read(text: &[u8]) -> Self {
         let mut file = Self::default();
         // The end of the last line does not begin another line; otherwise each rewrite would add

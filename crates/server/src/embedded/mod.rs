@@ -34,7 +34,7 @@ use crate::worker::limits::ReplyLimit;
 
 /// A process for workers without sockets. It is never freed, so make few.
 #[derive(Clone, Copy)]
-pub struct Process(&'static Server);
+pub struct EmbeddedProcess(&'static Server);
 
 /// A worker without sockets.
 pub struct Embedded {
@@ -46,12 +46,12 @@ pub struct Embedded {
     replies: Arena,
     /// Long commands are interrupted after each slice.
     in_slices: bool,
-    /// `Scripts::turns` when clients that wait for a script were last served.
-    turns: u64,
+    /// `Scripts::releases` when clients that wait for a script were last served.
+    releases: u64,
 }
 
 /// A client of an [`Embedded`].
-pub struct Session {
+pub struct EmbeddedSession {
     client: Client,
     parser: Parser,
     /// Bytes of an incomplete command.
@@ -60,7 +60,7 @@ pub struct Session {
     output: ConnectionOutput,
 }
 
-impl Process {
+impl EmbeddedProcess {
     pub fn new(config: Config) -> Result<Self, String> {
         // Nothing may be saved automatically.
         config.set_internally(OptionId::save, "")?;
@@ -95,7 +95,7 @@ impl Process {
             batch,
             replies,
             in_slices: false,
-            turns: 0,
+            releases: 0,
         };
         embedded.set_time(server.clock.now_ms());
         Ok(embedded)
@@ -122,7 +122,7 @@ impl Embedded {
     /// The only worker of a new process.
     pub fn new(config: Config, seed: u64) -> Result<Self, String> {
         config.set_internally(OptionId::io_threads, "1")?;
-        let mut embedded = Process::new(config)?.worker(seed)?;
+        let mut embedded = EmbeddedProcess::new(config)?.worker(seed)?;
         embedded.set_time(0);
         Ok(embedded)
     }
@@ -130,15 +130,15 @@ impl Embedded {
     /// Sets the clock (Unix ms). It should not go back.
     pub fn set_time(&mut self, now_ms: i64) {
         self.server.clock.fix(now_ms);
-        self.data.turn.now_ms = now_ms;
-        self.data.turn.clock = AccessClock::new(self.server.access_policy(), now_ms);
+        self.data.conditions.now_ms = now_ms;
+        self.data.conditions.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.follow_config(self.server);
     }
 
     /// Turns the log on. Nothing reads it.
     pub fn log(&mut self) {
-        Process(self.server).log(true);
+        EmbeddedProcess(self.server).log(true);
         self.data.recorder.refresh();
     }
 
@@ -173,11 +173,11 @@ impl Embedded {
         base.step(&mut self.data)
     }
 
-    pub fn connect(&mut self) -> Session {
-        let (id, now_ms) = (self.server.clients.next_id(), self.data.turn.now_ms);
+    pub fn connect(&mut self) -> EmbeddedSession {
+        let (id, now_ms) = (self.server.clients.next_id(), self.data.conditions.now_ms);
         let info = ClientInfo::new(id, -1, "embedded".into(), "embedded".into(), true, now_ms);
         let client = Client::new(Arc::new(info), Rights::new(&self.server.acl));
-        Session {
+        EmbeddedSession {
             client,
             parser: Parser::default(),
             input: Vec::new(),
@@ -186,7 +186,7 @@ impl Embedded {
     }
 
     /// Ends a session as if its connection was closed.
-    pub fn disconnect(&mut self, mut session: Session) {
+    pub fn disconnect(&mut self, mut session: EmbeddedSession) {
         self.data.enter();
         if let Some(waiter) = session.client.blocked.take() {
             waiter.unlink(self.server, &mut self.data);
@@ -204,7 +204,7 @@ impl Embedded {
 
     /// Executes the commands that the bytes complete, and returns the replies. Executes nothing
     /// more for a session that was told to end (`is_closed`), or that waits for the end of a pause.
-    pub fn feed(&mut self, session: &mut Session, bytes: &[u8]) -> &[u8] {
+    pub fn feed(&mut self, session: &mut EmbeddedSession, bytes: &[u8]) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
         self.serve_behind_reserved();
@@ -225,15 +225,15 @@ impl Embedded {
 
     /// Serves the clients that wait for a script, if it has released something.
     fn serve_behind_reserved(&mut self) {
-        let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.turns, turns) != turns {
+        let releases = self.server.scripts.releases();
+        if std::mem::replace(&mut self.releases, releases) != releases {
             blocking::serve_behind_reserved(self.server, &mut self.data);
         }
     }
 
     /// Continues a session's long command, and executes what the session sent behind it. Returns
     /// the replies.
-    pub fn step(&mut self, session: &mut Session) -> &[u8] {
+    pub fn step(&mut self, session: &mut EmbeddedSession) -> &[u8] {
         self.replies.clear(usize::MAX);
         self.data.enter();
         self.serve_behind_reserved();
@@ -249,7 +249,7 @@ impl Embedded {
     }
 
     /// Ends the wait of a session whose command was served by another one. Returns the reply.
-    pub fn end_wait(&mut self, session: &mut Session) -> Option<Vec<u8>> {
+    pub fn end_wait(&mut self, session: &mut EmbeddedSession) -> Option<Vec<u8>> {
         let waiter = session.client.blocked.clone()?;
         let mut reply = Vec::new();
         if let WaiterEnd::Not = waiter.ended(&mut reply) {
@@ -284,8 +284,8 @@ impl Embedded {
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
-            while self.server.keyspace.due_ms(shard) <= self.data.turn.now_ms
-                && self.data.turn.may_expire
+            while self.server.keyspace.due_ms(shard) <= self.data.conditions.now_ms
+                && self.data.conditions.may_expire
             {
                 self.data.expire_shard(shard, usize::MAX);
             }
@@ -305,13 +305,13 @@ impl Embedded {
     }
 
     /// Executes the commands in these bytes. Returns how many bytes they took.
-    fn execute(&mut self, session: &mut Session, input: &[u8]) -> usize {
+    fn execute(&mut self, session: &mut EmbeddedSession, input: &[u8]) -> usize {
         let (server, mut consumed) = (self.server, 0);
         let bulk_len_max = server.config.proto_max_bulk_len() as usize;
         loop {
             if session.client.is_postponed()
                 && !session.client.waits_for_reserved
-                && server.paused(self.data.turn.now_ms).is_none()
+                && server.paused(self.data.conditions.now_ms).is_none()
             {
                 // The session published more than may wait, but here no client has to wait for
                 // that.
@@ -396,7 +396,7 @@ impl Embedded {
     }
 }
 
-impl Session {
+impl EmbeddedSession {
     /// Whether the connection would be closed now.
     pub fn is_closed(&self) -> bool {
         self.client.is_closing()

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use super::{Embedded, Session};
+use super::{Embedded, EmbeddedSession};
 use crate::engine::client::feeder::Feeding;
 use crate::persistence::aof;
 use crate::replication::Replication;
@@ -28,10 +28,10 @@ impl Embedded {
 
     /// Takes at most `bytes_max` of the bytes that a replica's session gets beside replies. `None`:
     /// its connection ends.
-    pub fn take_fed(&mut self, session: &mut Session, bytes_max: usize) -> Option<Vec<u8>> {
+    pub fn take_fed(&mut self, session: &mut EmbeddedSession, bytes_max: usize) -> Option<Vec<u8>> {
         let (mut bytes, output) = (Vec::new(), &mut session.output);
         let feeding = match &mut session.client.feeder {
-            Some(feeder) => feeder.fill(self.data.turn.now_ms, FED_MAX, output),
+            Some(feeder) => feeder.fill(self.data.conditions.now_ms, FED_MAX, output),
             None => return Some(bytes),
         };
         output.free();

@@ -53,7 +53,7 @@ pub fn not_counted(server: &Server) -> usize {
 /// Evicts keys until memory is below `maxmemory`, for a bounded time. Everything that `data` holds
 /// is unlocked.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
-    let (limit, now_ms) = (server.config.maxmemory() as usize, data.turn.now_ms);
+    let (limit, now_ms) = (server.config.maxmemory() as usize, data.conditions.now_ms);
     let is_enough = || fits(memory::used_about(now_ms), limit, server);
     if limit == 0 || is_enough() {
         return Room::Enough;
@@ -65,9 +65,9 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         return if is_surely_enough() { Room::Enough } else { Room::None };
     }
     data.release();
-    let (turns, started) = (server.scripts.turns(), ticks());
+    let (releases, started) = (server.scripts.releases(), ticks());
     if let Some(walked) = &data.evictor.failure
-        && (walked.policy, walked.turns) == (policy, turns)
+        && (walked.policy, walked.releases) == (policy, releases)
         && started < walked.until
     {
         return walked.room;
@@ -86,7 +86,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
         }
         if room != Room::Enough {
             let until = ticks() + server.clock.ticks(WALK_US);
-            evictor.failure = Some(Walked { room, policy, turns, until });
+            evictor.failure = Some(Walked { room, policy, releases, until });
             break;
         }
         if ticks() >= deadline {
@@ -189,7 +189,7 @@ fn look(
     shard: usize,
     choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
 ) -> Looked {
-    let (clock, keyspace) = (data.turn.clock, data.keyspace());
+    let (clock, keyspace) = (data.conditions.clock, data.keyspace());
     let volatile_only = is_volatile(policy);
     let random = data.random.next_u64();
     data.visit_with(shard, |shard, is_reserved| {
@@ -259,7 +259,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
     }
     let database = std::mem::replace(&mut data.database, candidate.database);
     let key = Key { bytes: &candidate.key, hash: candidate.hash };
-    let clock = data.turn.clock;
+    let clock = data.conditions.clock;
     let fate = match data.stored(key) {
         Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
             match score(entry, policy, &clock, candidate.score) {
@@ -271,7 +271,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
     };
     if fate == Fate::Evicted {
         data.evict(key);
-        let command = data.turn.deletes.evicted;
+        let command = data.conditions.deletes.evicted;
         data.log(&[command, key.bytes]);
         data.event(Classes::EVICTED, "evicted", key);
     }
@@ -328,7 +328,7 @@ mod tests {
             let mut data = Data::new(keyspace, gate, 1).expect("few threads");
             data.enter();
             let names: Vec<String> = (0..100).map(|i| format!("key {i}")).collect();
-            data.turn.clock = AccessClock::new(access, 1_700_000_000_000);
+            data.conditions.clock = AccessClock::new(access, 1_700_000_000_000);
             for name in &names {
                 let key = data.key(name.as_bytes());
                 assert!(data.hold_one(key.hash.shard()));
@@ -341,7 +341,7 @@ mod tests {
             assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
             sample(&mut evictor, &mut data, policy, 5);
             walk(&mut evictor, &mut data, policy);
-            data.turn.clock = AccessClock::new(access, 1_700_000_005_000);
+            data.conditions.clock = AccessClock::new(access, 1_700_000_005_000);
             let spared: Vec<_> = evictor.pool.iter().map(|c| c.key.clone()).collect();
             assert!(!spared.is_empty());
             for name in &spared {
@@ -375,7 +375,7 @@ mod tests {
             data.set(key, NewValue::string(b"v"), Expire::At(1000));
             data.release();
         }
-        (data.turn.now_ms, data.turn.may_expire) = (2000, false);
+        (data.conditions.now_ms, data.conditions.may_expire) = (2000, false);
         let (config, policy) = (Config::new(), MaxmemoryPolicy::VolatileTtl);
         let mut evictor = Evictor::default();
         for _ in 0..3 {

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Kind, OwnedEntry};
+use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::Mutex;
 
 use crate::base::cores::{self, CoreWork};
@@ -35,7 +35,7 @@ static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 /// Frees an entry: at once if that is quick, otherwise in the background.
 pub fn free(entry: OwnedEntry) {
     let value = entry.as_ref();
-    if value.is_light() || value.kind() == Kind::String && value.memory() < LARGE_BYTES {
+    if value.is_light() || value.kind() == ValueType::String && value.memory() < LARGE_BYTES {
         drop(entry);
     } else {
         let bytes = entry.as_ref().memory();

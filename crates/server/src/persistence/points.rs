@@ -24,14 +24,14 @@ impl Persistence {
     /// Begins a save if one is due. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        if Self::of(server).looks.claim(data.turn.now_ms, INTERVAL_MS) {
+        if Self::of(server).looks.claim(data.conditions.now_ms, INTERVAL_MS) {
             Self::look(server, data);
         }
     }
 
     #[cold]
     fn look(server: &'static Server, data: &mut Data) {
-        let (persistence, now_ms) = (Self::of(server), data.turn.now_ms);
+        let (persistence, now_ms) = (Self::of(server), data.conditions.now_ms);
         let busy = Switch::LOADING | Switch::CRON_PAUSED;
         if server.switches.has(busy) || rewrite::cut_is_busy(server) {
             return;

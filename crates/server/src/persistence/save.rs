@@ -58,7 +58,7 @@ pub fn start_save(
     waiters.extend(waiter);
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let position = CutPosition::of(server);
-    let destination = Destination::of(server);
+    let destination = SnapshotPaths::of(server);
     let contents = Contents::begin(server, data, "snapshot");
     let (cut, started_ms) = (contents.keys.handle(), server.clock.now_ms());
     let keys = contents.key_count();
@@ -77,10 +77,10 @@ pub fn start_save(
 /// Saves while all clients wait. `data` holds the gate.
 pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
-    let mut file = SnapshotFile::create(server, Destination::of(server))?;
+    let mut file = SnapshotFile::create(server, SnapshotPaths::of(server))?;
     let position = CutPosition::of(server).wait();
     let written = snapshot::write_held(server, data, position, &mut file)
-        .and_then(|()| file.publish(Destination::take_name));
+        .and_then(|()| file.publish(SnapshotPaths::take_name));
     match &written {
         Ok(()) => {
             Persistence::of(server).is_owed.store(false, Ordering::Relaxed);
@@ -143,7 +143,7 @@ struct SaveTask {
     contents: Contents,
     position: CutPosition,
     waiters: Vec<Arc<Waiter>>,
-    destination: Destination,
+    destination: SnapshotPaths,
 }
 
 impl SaveTask {
@@ -251,12 +251,12 @@ fn unfinished_prefix() -> String {
 
 /// Where a snapshot is written, and its final path. Both are absolute, because the server may
 /// change its working directory meanwhile.
-struct Destination {
+struct SnapshotPaths {
     unfinished: PathBuf,
     path: PathBuf,
 }
 
-impl Destination {
+impl SnapshotPaths {
     /// The destination of a snapshot that begins now.
     fn of(server: &Server) -> Self {
         let name = server.config.dbfilename();
@@ -271,7 +271,7 @@ impl Destination {
 }
 
 /// Gives the file of the current save its final name, unless the save was aborted.
-fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::Result<()> {
+fn name_if_wanted(persistence: &Persistence, destination: &SnapshotPaths) -> io::Result<()> {
     let mut unnamed = persistence.unnamed.lock();
     if unnamed.is_none() {
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the save was aborted"));
@@ -285,14 +285,14 @@ fn name_if_wanted(persistence: &Persistence, destination: &Destination) -> io::R
 
 /// A snapshot's file that still has its temporary name.
 struct SnapshotFile {
-    destination: Destination,
+    destination: SnapshotPaths,
     file: File,
     /// Bytes written since the last sync. `None`: the file is synced only at the end.
     unsynced: Option<usize>,
 }
 
 impl SnapshotFile {
-    fn create(server: &Server, destination: Destination) -> io::Result<Self> {
+    fn create(server: &Server, destination: SnapshotPaths) -> io::Result<Self> {
         let path = &destination.unfinished;
         // A killed process with the same pid may have left a file of this name, as happens in
         // containers.
@@ -310,8 +310,8 @@ impl SnapshotFile {
     }
 
     /// Syncs the file and has `name` give it its final name.
-    fn publish(&self, name: impl FnOnce(&Destination) -> io::Result<()>) -> io::Result<()> {
-        let Destination { unfinished, path } = &self.destination;
+    fn publish(&self, name: impl FnOnce(&SnapshotPaths) -> io::Result<()>) -> io::Result<()> {
+        let SnapshotPaths { unfinished, path } = &self.destination;
         files::publish_by(&self.file, path, || name(&self.destination)).inspect_err(|error| {
             log::warn!(
                 "Error moving temp DB file {} on the final destination {}: {error}",

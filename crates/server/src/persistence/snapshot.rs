@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bobbin_dump::rdb::{Format, Usage, Writer};
+use bobbin_dump::rdb::{Format, RdbWriter, Usage};
 use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use super::position::StreamPosition;
@@ -128,7 +128,7 @@ pub fn has_expiring_fields(data: &mut Data) -> bool {
 
 /// A snapshot that is being written.
 pub(crate) struct Body {
-    writer: Writer,
+    writer: RdbWriter,
     databases: Vec<CutDatabase>,
     database: Option<u32>,
     /// Databases whose sizes were written.
@@ -158,7 +158,7 @@ impl Body {
             _ => Format::Shared,
         };
         let config = &server.config;
-        let mut writer = Writer::new(format, config.rdbcompression(), config.rdbchecksum());
+        let mut writer = RdbWriter::new(format, config.rdbcompression(), config.rdbchecksum());
         writer.aux("bobbin-ver", VERSION.as_bytes());
         writer.aux("redis-bits", usize::BITS.to_string().as_bytes());
         writer.aux("ctime", (system_ms() / 1000).to_string().as_bytes());

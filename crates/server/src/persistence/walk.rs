@@ -35,7 +35,7 @@ impl Beside {
 pub fn walker(server: &'static Server) -> Data {
     loop {
         if let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) {
-            data.turn.now_ms = server.clock.now_ms();
+            data.conditions.now_ms = server.clock.now_ms();
             return data;
         }
         std::thread::sleep(THREAD_WAIT);

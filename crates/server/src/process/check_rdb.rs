@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use bobbin_dump::rdb::Item;
+use bobbin_dump::rdb::RdbItem;
 
 use super::create;
 use crate::config::{Config, OptionId};
@@ -68,13 +68,13 @@ fn run(path: &Path) -> bool {
 fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
     let mut found = RdbFindings::default();
     let loaded = examine(file, false, |offset, item| match item {
-        Item::Aux { name, value } => {
+        RdbItem::Aux { name, value } => {
             let (name, value) = (name.escape_ascii(), value.escape_ascii());
             println!("[offset {offset}] AUX FIELD {name} = '{value}'");
         }
-        Item::Database(number) => println!("[offset {offset}] Selecting DB ID {number}"),
-        Item::Function(_) => found.functions += 1,
-        Item::End { checked } => found.checked = *checked,
+        RdbItem::Database(number) => println!("[offset {offset}] Selecting DB ID {number}"),
+        RdbItem::Function(_) => found.functions += 1,
+        RdbItem::End { checked } => found.checked = *checked,
         _ => {}
     })?;
     found.keys = loaded.keys + loaded.expired;
@@ -89,7 +89,7 @@ fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
 pub fn examine(
     file: impl Read,
     in_log: bool,
-    mut see: impl FnMut(u64, &Item<'_>),
+    mut see: impl FnMut(u64, &RdbItem<'_>),
 ) -> Result<Loaded, (u64, String)> {
     let config = Config::new();
     let server = config
@@ -99,7 +99,7 @@ pub fn examine(
     let keeps_expired = &Persistence::of(server).loading.keeps_expired;
     keeps_expired.store(in_log, Ordering::Relaxed);
     load::examine(server, file, |offset, item| {
-        if let Item::Aux { name, value } = item
+        if let RdbItem::Aux { name, value } = item
             && **name == *b"aof-base"
             && **value == *b"1"
         {

@@ -60,9 +60,9 @@ pub(crate) fn prepare_end(server: &'static Server, request: &mut EndRequest) -> 
     if let_replicas_catch_up(server, request) {
         tell_of_replicas(server);
         match save_and_stop(server, request) {
-            Prepared::Ends => return true,
-            Prepared::Cancelled => {}
-            Prepared::Refused => log::warn!(
+            Preparation::Ends => return true,
+            Preparation::Cancelled => {}
+            Preparation::Refused => log::warn!(
                 "Errors trying to shut down the server. Check the logs for more information."
             ),
         }
@@ -134,7 +134,7 @@ fn tell_of_replicas(server: &'static Server) {
 
 /// What came of the preparations for the end.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Prepared {
+enum Preparation {
     /// No client is served any more.
     Ends,
     Refused,
@@ -142,9 +142,9 @@ enum Prepared {
 }
 
 /// Ends files in progress, and saves if that is wanted.
-fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Prepared {
+fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Preparation {
     if !may_leave_log(server, request) {
-        return Prepared::Refused;
+        return Preparation::Refused;
     }
     end_files(server);
     // While a file is loaded, the data must not replace it.
@@ -154,9 +154,9 @@ fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Prepared 
     }
     let Some(mut data) = Data::new(&server.keyspace, &server.gate, 0) else {
         log::warn!("Error trying to save the DB: there are too many threads");
-        return if request.force { begin_end(server, request) } else { Prepared::Refused };
+        return if request.force { begin_end(server, request) } else { Preparation::Refused };
     };
-    data.turn.now_ms = server.clock.now_ms();
+    data.conditions.now_ms = server.clock.now_ms();
     data.enter();
     let prepared = match hold_gate_to_save(server, &mut data, request) {
         Hold::Gate => save_last(server, &mut data, request),
@@ -167,43 +167,43 @@ fn save_and_stop(server: &'static Server, request: &mut EndRequest) -> Prepared 
 }
 
 /// The last look at whether the server may end. From here on the request cannot be cancelled.
-fn begin_end(server: &Server, request: &EndRequest) -> Prepared {
+fn begin_end(server: &Server, request: &EndRequest) -> Preparation {
     if !may_leave_log(server, request) {
-        return Prepared::Refused;
+        return Preparation::Refused;
     }
     if !server.end.begin() {
-        return Prepared::Cancelled;
+        return Preparation::Cancelled;
     }
     if waits_for_base(server) {
         log::warn!("Writing initial AOF. Exit anyway.");
     }
-    Prepared::Ends
+    Preparation::Ends
 }
 
 /// Writes the last snapshot. `data` holds the gate.
-fn save_last(server: &'static Server, data: &mut Data, request: &EndRequest) -> Prepared {
+fn save_last(server: &'static Server, data: &mut Data, request: &EndRequest) -> Preparation {
     let prepared = begin_end(server, request);
-    if prepared != Prepared::Ends {
+    if prepared != Preparation::Ends {
         return prepared;
     }
     log::info!("Saving the final RDB snapshot before exiting.");
     if save::save_held(server, data).is_err() {
         if !request.force {
             log::warn!("Error trying to save the DB, can't exit. {HOW_TO_END}");
-            return Prepared::Refused;
+            return Preparation::Refused;
         }
         log::warn!("Error trying to save the DB, but forced to exit.");
     }
     // Later changes would be in no file, so no client may make any.
-    server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.turn.now_ms);
-    Prepared::Ends
+    server.pause_clients(PauseReason::Shutdown, i64::MAX, true, data.conditions.now_ms);
+    Preparation::Ends
 }
 
 /// What the main thread holds when it has tried to hold the gate.
 enum Hold {
     Gate,
     /// No snapshot will be written.
-    Nothing(Prepared),
+    Nothing(Preparation),
 }
 
 /// Takes the gate, although a slow script may be running. A script that has not written is killed;
@@ -214,7 +214,7 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data, request: &mut End
     while !data.hold_gate() {
         match server.end.meanwhile() {
             Meanwhile::Nothing => {}
-            Meanwhile::Cancelled => return Hold::Nothing(Prepared::Cancelled),
+            Meanwhile::Cancelled => return Hold::Nothing(Preparation::Cancelled),
             Meanwhile::Asked(later) => request.add(later),
         }
         if request.nosave_later {
@@ -235,7 +235,7 @@ fn hold_gate_to_save(server: &'static Server, data: &mut Data, request: &mut End
 }
 
 /// What becomes of a request when a script goes on for too long.
-fn waited_in_vain(server: &Server, request: &EndRequest) -> Prepared {
+fn waited_in_vain(server: &Server, request: &EndRequest) -> Preparation {
     log::warn!(
         "A script or transaction that has written is still running, and half of what it does must \
          not be saved. {HOW_TO_END}"
@@ -247,7 +247,7 @@ fn waited_in_vain(server: &Server, request: &EndRequest) -> Prepared {
         // Nobody hears that it was refused: it is seen to again, until the script has ended.
         server.end.end_again(request);
     }
-    Prepared::Refused
+    Preparation::Refused
 }
 
 /// Whether the server may end as far as the log is concerned: if it has no base yet, only by force.

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
 
-use super::failover::{FailoverPhase, FailoverRequest, Target};
+use super::failover::{FailoverPhase, FailoverRequest, FailoverTarget};
 use super::link::LinkState;
 use super::replica::{Capability, Replica, ReplicaFeeder, ReplicaState};
-use super::wish::{Parts, Wish};
-use super::{Replication, Wanted};
+use super::wish::{CopyParts, Wish};
+use super::{Replication, WaitGoal};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
@@ -77,7 +77,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         take_over(call)?;
     }
     may_sync(call)?;
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let replication = Replication::of(server);
     let Some(first_byte) = bobbin_resp::parse_i64(call.args[2]) else {
         let peer = &call.client.info.peer;
@@ -157,7 +157,7 @@ fn take_over(call: &mut Call<'_>) -> Outcome {
     }
     replication.lead(call.server);
     call.data.recorder.refresh();
-    call.data.turn.may_expire = call.server.may_expire(call.data.turn.now_ms);
+    call.data.conditions.may_expire = call.server.may_expire(call.data.conditions.now_ms);
     log::info!("PRIMARY MODE enabled (failover request from '{}')", call.client.info.peer);
     Ok(())
 }
@@ -168,7 +168,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     may_sync(call)?;
-    let feeder = feeder(call.client, call.server, call.data.turn.now_ms);
+    let feeder = feeder(call.client, call.server, call.data.conditions.now_ms);
     log::info!("Replica {} asks for synchronization", feeder.replica.host());
     full_sync(call, true)
 }
@@ -231,7 +231,7 @@ fn is_taken(call: &Call<'_>) -> bool {
 }
 
 fn full_sync(call: &mut Call<'_>, is_plain: bool) -> Outcome {
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let feeder = feeder(call.client, server, now_ms);
     if feeder.replica.wish().parts.is_filtered() && !feeder.replica.has(Capability::EOF) {
         return Err("ERR Filtered replica requires EOF capability".into());
@@ -254,7 +254,7 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
     if call.args.len().is_multiple_of(2) {
         return Err(Failure::SYNTAX);
     }
-    let (server, now_ms) = (call.server, call.data.turn.now_ms);
+    let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let (args, is_replica) = (call.args, call.client.info.has(ClientFlag::REPLICA));
     for pair in args[1..].chunks_exact(2) {
         let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);
@@ -309,8 +309,8 @@ fn replconf(call: &mut Call<'_>) -> Outcome {
                 replica.copy_client.store(client, Ordering::Relaxed);
             }
             b"rdb-filter-only" => {
-                let parts =
-                    Parts::parse(value).map_err(|error| Failure::format(format!("ERR {error}")))?;
+                let parts = CopyParts::parse(value)
+                    .map_err(|error| Failure::format(format!("ERR {error}")))?;
                 // The wish is fixed once the replica has asked for a copy.
                 if !is_replica {
                     replica.set_wish(Wish { parts, ..replica.wish() });
@@ -404,7 +404,7 @@ fn wait(call: &mut Call<'_>) -> Outcome {
     let replicas = call.integer(1)?;
     let deadline_ms = blocking::deadline_of_ms(call, 2)?;
     let (server, number) = (call.server, last_record(call));
-    let wanted = Wanted::new(number, usize::try_from(replicas).unwrap_or(0), None);
+    let wanted = WaitGoal::new(number, usize::try_from(replicas).unwrap_or(0), None);
     wait_for(call, server, wanted, deadline_ms);
     Ok(())
 }
@@ -429,7 +429,7 @@ fn waitaof(call: &mut Call<'_>) -> Outcome {
     if local > 0 && !server.config.appendonly() {
         return Err(NO_LOG);
     }
-    wait_for(call, server, Wanted::new(number, replicas, Some(local > 0)), deadline_ms);
+    wait_for(call, server, WaitGoal::new(number, replicas, Some(local > 0)), deadline_ms);
     Ok(())
 }
 
@@ -442,7 +442,7 @@ fn last_record(call: &Call<'_>) -> u64 {
 fn wait_for(
     call: &mut Call<'_>,
     server: &'static Server,
-    wanted: Wanted,
+    wanted: WaitGoal,
     deadline_ms: Option<i64>,
 ) {
     let found = wanted.look(server);
@@ -462,7 +462,7 @@ fn wait_for(
 /// The wait of a client for replicas, or the disk, to have its changes.
 struct WaitForReplicas {
     server: &'static Server,
-    wanted: Wanted,
+    wanted: WaitGoal,
 }
 
 impl Wait for WaitForReplicas {
@@ -542,7 +542,7 @@ fn failover_request(call: &Call<'_>) -> Result<FailoverRequest, Failure> {
             // 0 matches no replica's port.
             let port = u16::try_from(call.integer(at + 2)?).unwrap_or(0);
             let host = String::from_utf8_lossy(call.args[at + 1]).into_owned();
-            request.target = Some(Target { host, port });
+            request.target = Some(FailoverTarget { host, port });
             at += 3;
         } else if !request.is_forced && call.word_is(at, "force") {
             request.is_forced = true;

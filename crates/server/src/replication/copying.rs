@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_dump::rdb::Format;
 
-use super::transfer::{Form, Offered, Transfer};
+use super::transfer::{CopyForm, OfferOutcome, Transfer};
 use crate::base::cores::CoreWork;
 use crate::engine::script::Library;
 use crate::persistence::Persistence;
@@ -51,7 +51,7 @@ impl Transfer {
         copies.fetch_sub(1, Ordering::Relaxed);
         let outcome = written.and_then(|file| file.map_or(Ok(()), |file| self.pass_on(file)));
         let readers = self.reader_count();
-        let is_sized = *self.form() == Form::Sized;
+        let is_sized = *self.form() == CopyForm::Sized;
         // These are Valkey's words.
         match &outcome {
             Ok(()) if is_sized => log::info!("The copy went through a file to {readers} replicas"),
@@ -80,7 +80,7 @@ impl Transfer {
         let purpose = Purpose::Copy { database, format };
         let mut sink = Sink { transfer: self, file: None };
         let mut is_ready = Ok(());
-        if *self.form() == Form::Sized {
+        if *self.form() == CopyForm::Sized {
             is_ready = PassingFile::create().map(|file| sink.file = Some(file));
         }
         match copied {
@@ -100,7 +100,7 @@ impl Transfer {
                 is_ready.and(written)?;
             }
         }
-        if *self.form() == Form::Sized
+        if *self.form() == CopyForm::Sized
             && let Some(file) = &sink.file
         {
             self.tell_len(file.written());
@@ -117,8 +117,8 @@ impl Transfer {
                 return Ok(());
             }
             match self.offer(&bytes[..count], || false) {
-                Offered::Taken => {}
-                Offered::Refused | Offered::Useless => return Err(no_reader()),
+                OfferOutcome::Taken => {}
+                OfferOutcome::Refused | OfferOutcome::Useless => return Err(no_reader()),
             }
         }
     }
@@ -128,9 +128,9 @@ impl Write for Sink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.file.is_none() {
             match self.transfer.offer(bytes, || self.transfer.server().keeps_too_much()) {
-                Offered::Taken => return Ok(bytes.len()),
-                Offered::Useless => return Err(no_reader()),
-                Offered::Refused => {
+                OfferOutcome::Taken => return Ok(bytes.len()),
+                OfferOutcome::Useless => return Err(no_reader()),
+                OfferOutcome::Refused => {
                     log::info!(
                         "Replicas take their copy slowly: the rest of it goes through a file"
                     );

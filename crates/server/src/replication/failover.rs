@@ -10,7 +10,7 @@ use crate::engine::command::Failure;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FailoverRequest {
     /// The replica that takes over; `None`: the first one that has everything.
-    pub target: Option<Target>,
+    pub target: Option<FailoverTarget>,
     /// After the timeout the target takes over even if it lacks changes.
     pub is_forced: bool,
     /// How long to wait for the replica.
@@ -19,7 +19,7 @@ pub struct FailoverRequest {
 
 /// The address where a replica serves clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
+pub struct FailoverTarget {
     pub host: String,
     pub port: u16,
 }
@@ -27,7 +27,7 @@ pub struct Target {
 /// The state of a replica.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaPosition {
-    pub address: Target,
+    pub address: FailoverTarget,
     /// The replica has its copy, and gets the stream.
     pub is_online: bool,
     /// The offset up to which it has acknowledged the stream.
@@ -42,7 +42,7 @@ pub struct Failover {
 
 #[derive(Debug)]
 struct Current {
-    target: Option<Target>,
+    target: Option<FailoverTarget>,
     is_forced: bool,
     deadline_ms: Option<i64>,
     /// The server has become a replica of the target, and the target has not answered yet.
@@ -63,7 +63,7 @@ pub enum FailoverStep {
     /// Nothing.
     Wait,
     /// Become a replica of this one, and ask it to lead.
-    HandOver(Target),
+    HandOver(FailoverTarget),
     /// End the failover and let writes continue. `leads_again`: the server had become a replica
     /// already.
     GiveUp { leads_again: bool },
@@ -144,7 +144,7 @@ impl Failover {
         // Without the stream's end the server could not tell the target where to take over.
         let Some(end) = end else { return FailoverStep::Wait };
         if let Some(target) = current.target.clone().filter(|_| is_late) {
-            let Target { host, port } = &target;
+            let FailoverTarget { host, port } = &target;
             log::info!("FAILOVER to {host}:{port} time out exceeded, failing over.");
             return current.hand_over(target);
         }
@@ -153,7 +153,7 @@ impl Failover {
             is_meant && replica.is_online && replica.acked == end
         };
         let Some(replica) = replicas.iter().find(has_all) else { return FailoverStep::Wait };
-        let Target { host, port } = &replica.address;
+        let FailoverTarget { host, port } = &replica.address;
         log::info!("Failover target {host}:{port} is synced, failing over.");
         current.hand_over(replica.address.clone())
     }
@@ -162,7 +162,9 @@ impl Failover {
     pub fn abort(&mut self, why: &str) -> Option<FailoverStep> {
         let current = self.current.take()?;
         match &current.target {
-            Some(Target { host, port }) => log::info!("FAILOVER to {host}:{port} aborted: {why}"),
+            Some(FailoverTarget { host, port }) => {
+                log::info!("FAILOVER to {host}:{port} aborted: {why}");
+            }
             None => log::info!("FAILOVER to any replica aborted: {why}"),
         }
         Some(FailoverStep::GiveUp { leads_again: current.is_handed_over })
@@ -190,7 +192,7 @@ impl Failover {
 }
 
 impl Current {
-    fn hand_over(&mut self, target: Target) -> FailoverStep {
+    fn hand_over(&mut self, target: FailoverTarget) -> FailoverStep {
         self.is_handed_over = true;
         self.target = Some(target.clone());
         FailoverStep::HandOver(target)
@@ -205,8 +207,8 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
 
-    fn at(port: u16) -> Target {
-        Target { host: "here".into(), port }
+    fn at(port: u16) -> FailoverTarget {
+        FailoverTarget { host: "here".into(), port }
     }
 
     fn replica(port: u16, acked: u64) -> ReplicaPosition {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::Replication;
 use super::failover::{
-    BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, ReplicaPosition, Target,
+    BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, FailoverTarget, ReplicaPosition,
 };
 use super::replica::{Replica, ReplicaState};
 use crate::engine::command::{Data, Failure};
@@ -23,9 +23,9 @@ impl Replication {
         request: FailoverRequest,
     ) -> Result<(), Failure> {
         let (is_replica, positions) = (self.link().is_some(), self.positions());
-        self.failover.lock().begin(request, data.turn.now_ms, is_replica, &positions)?;
-        server.pause_clients(PauseReason::Failover, i64::MAX, false, data.turn.now_ms);
-        data.turn.may_expire = false;
+        self.failover.lock().begin(request, data.conditions.now_ms, is_replica, &positions)?;
+        server.pause_clients(PauseReason::Failover, i64::MAX, false, data.conditions.now_ms);
+        data.conditions.may_expire = false;
         self.ask_replicas(server, server.log.last());
         self.look_soon();
         Ok(())
@@ -49,7 +49,7 @@ impl Replication {
             return;
         }
         let end = self.settled_end(server);
-        let step = self.failover.lock().look(data.turn.now_ms, end, &self.positions());
+        let step = self.failover.lock().look(data.conditions.now_ms, end, &self.positions());
         self.carry_on(server, data, step);
         data.release();
     }
@@ -71,7 +71,7 @@ impl Replication {
     fn carry_on(&self, server: &'static Server, data: &mut Data, step: FailoverStep) {
         match step {
             FailoverStep::Wait => return,
-            FailoverStep::HandOver(Target { host, port }) => {
+            FailoverStep::HandOver(FailoverTarget { host, port }) => {
                 if let Err(error) = self.follow(server, host, port) {
                     // The server is still the primary.
                     let step = self.failover.lock().abort(&error);
@@ -87,7 +87,7 @@ impl Replication {
             FailoverStep::Done => server.unpause_clients(PauseReason::Failover),
         }
         data.recorder.refresh();
-        data.turn.may_expire = server.may_expire(data.turn.now_ms);
+        data.conditions.may_expire = server.may_expire(data.conditions.now_ms);
     }
 
     pub fn failover_phase(&self) -> FailoverPhase {
@@ -128,7 +128,7 @@ impl Replication {
 
     fn positions(&self) -> Vec<ReplicaPosition> {
         let position = |replica: &Arc<Replica>| ReplicaPosition {
-            address: Target { host: replica.host(), port: replica.port() as u16 },
+            address: FailoverTarget { host: replica.host(), port: replica.port() as u16 },
             is_online: replica.state() == ReplicaState::Online,
             acked: replica.acked(),
         };

@@ -34,9 +34,9 @@ use self::link::Link;
 use self::reception::Reception;
 use self::refusals::Refusals;
 use self::replica::{Capability, Replica, ReplicaState};
-use self::transfer::{Form, Transfer};
+use self::transfer::{CopyForm, Transfer};
 use self::waits::ReplicaWait;
-pub use self::waits::Wanted;
+pub use self::waits::WaitGoal;
 use self::wish::Dialect;
 use crate::base::clock::Interval;
 use crate::config::OptionId;
@@ -356,14 +356,14 @@ impl Replication {
     /// Does due work. Every worker calls this now and then, with nothing locked.
     #[inline]
     pub fn tick(server: &'static Server, data: &mut Data) {
-        if Self::of(server).looks.claim(data.turn.now_ms, LOOK_MS) {
+        if Self::of(server).looks.claim(data.conditions.now_ms, LOOK_MS) {
             Self::of(server).look(server, data);
         }
     }
 
     #[cold]
     fn look(&self, server: &'static Server, data: &mut Data) {
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         let replicas = self.replicas();
         self.follow_count(server);
         self.answer_waits(server);
@@ -464,7 +464,7 @@ impl Replication {
             }),
         };
         if let Some(reason) = refusal {
-            let now_ms = data.turn.now_ms;
+            let now_ms = data.conditions.now_ms;
             waiting.iter().for_each(|replica| self.refuse(server, replica, reason, now_ms));
         }
     }
@@ -511,7 +511,7 @@ impl Replication {
         }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);
         // If the system's clock was set back, the time begins anew.
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         let alone_ms =
             now_ms - self.alone_since_ms.fetch_min(now_ms, Ordering::Relaxed).min(now_ms);
         if ttl_ms == 0 || !server.feed.is_on() || alone_ms <= ttl_ms || !data.hold_gate() {
@@ -552,7 +552,7 @@ impl Replication {
             if self.link().is_none() {
                 server.feed.lead_from(server.log.last());
             }
-            self.pinged_ms.store(data.turn.now_ms, Ordering::Relaxed);
+            self.pinged_ms.store(data.conditions.now_ms, Ordering::Relaxed);
             aof::follow_readers(server);
             data.recorder.refresh();
         }
@@ -577,8 +577,8 @@ impl Replication {
         };
         self.figures.full_syncs.fetch_add(replicas.len() as u64, Ordering::Relaxed);
         let target = match transfer.form() {
-            Form::Marked(_) => "replicas sockets",
-            Form::Sized => "disk",
+            CopyForm::Marked(_) => "replicas sockets",
+            CopyForm::Sized => "disk",
         };
         let is_dual = replicas.iter().any(|replica| replica.is_copy_channel());
         let how = if is_dual { "dual-channel" } else { "normal sync" };

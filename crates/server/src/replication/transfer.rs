@@ -26,15 +26,15 @@ use crate::persistence::snapshot;
 pub struct Transfer {
     server: &'static Server,
     wish: Wish,
-    form: Form,
-    state: Mutex<State>,
+    form: CopyForm,
+    state: Mutex<CopyState>,
     /// Notified when a reader has taken something, or has gone.
     room: Condvar,
 }
 
 /// How a reader finds the end of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Form {
+pub(super) enum CopyForm {
     /// By a mark that is almost certainly not in the copy. So the copy can be sent while it is
     /// made.
     Marked(String),
@@ -42,7 +42,7 @@ pub(super) enum Form {
     Sized,
 }
 
-struct State {
+struct CopyState {
     chunks: VecDeque<Arc<Vec<u8>>>,
     /// How many bytes come before the first chunk.
     start: u64,
@@ -60,10 +60,10 @@ struct State {
     cut: Option<CutHandle>,
     /// Whether the whole copy was made, once that is known.
     outcome: Option<bool>,
-    readers: Vec<Reader>,
+    readers: Vec<CopyReader>,
 }
 
-struct Reader {
+struct CopyReader {
     client: Arc<ClientInfo>,
     has_begun: bool,
     /// How many bytes the reader has taken.
@@ -81,7 +81,7 @@ pub enum TransferState {
 
 /// The outcome of offering bytes to the readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Offered {
+pub(super) enum OfferOutcome {
     Taken,
     /// The readers are slow, and other threads should not wait for them.
     Refused,
@@ -129,7 +129,7 @@ fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {
     replicas.iter().all(|replica| replica.has(Capability::EOF))
 }
 
-impl Form {
+impl CopyForm {
     /// Chooses the form. As in Valkey, a copy of a part, or one for connections of its own, never
     /// goes through a file. If one replica needs the length, the copy for all of them goes through
     /// a file.
@@ -147,12 +147,12 @@ impl Form {
 impl Transfer {
     /// Makes a copy for replicas with the same wish.
     pub(super) fn new(server: &'static Server, replicas: &[Arc<Replica>]) -> Self {
-        let reader = |replica: &Arc<Replica>| Reader {
+        let reader = |replica: &Arc<Replica>| CopyReader {
             client: Arc::clone(&replica.client),
             has_begun: false,
             taken: 0,
         };
-        let state = State {
+        let state = CopyState {
             chunks: VecDeque::new(),
             start: 0,
             end: 0,
@@ -165,7 +165,7 @@ impl Transfer {
             readers: replicas.iter().map(reader).collect(),
         };
         let wish = replicas.first().map(|first| first.wish()).unwrap_or_default();
-        let form = Form::of(server, wish, replicas);
+        let form = CopyForm::of(server, wish, replicas);
         Self { server, wish, form, state: Mutex::new(state), room: Condvar::new() }
     }
 
@@ -173,7 +173,7 @@ impl Transfer {
         self.wish
     }
 
-    pub(super) fn form(&self) -> &Form {
+    pub(super) fn form(&self) -> &CopyForm {
         &self.form
     }
 
@@ -220,16 +220,16 @@ impl Transfer {
     /// The line before the copy. `None`: it is not known yet.
     pub(super) fn header(&self) -> Option<String> {
         match &self.form {
-            Form::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
-            Form::Sized => self.state.lock().len.map(|len| format!("${len}\r\n")),
+            CopyForm::Marked(mark) => Some(format!("$EOF:{mark}\r\n")),
+            CopyForm::Sized => self.state.lock().len.map(|len| format!("${len}\r\n")),
         }
     }
 
     /// The bytes behind the copy.
     pub(super) fn trailer(&self) -> &[u8] {
         match &self.form {
-            Form::Marked(mark) => mark.as_bytes(),
-            Form::Sized => b"",
+            CopyForm::Marked(mark) => mark.as_bytes(),
+            CopyForm::Sized => b"",
         }
     }
 
@@ -291,18 +291,18 @@ impl Transfer {
 
     /// Offers bytes to the readers, and waits until there is room. If `is_urgent` says that other
     /// threads wait for the caller, this does not wait.
-    pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> Offered {
+    pub(super) fn offer(&self, bytes: &[u8], is_urgent: impl Fn() -> bool) -> OfferOutcome {
         let mut state = self.state.lock();
         loop {
             state.trim();
             if state.readers.is_empty() || state.outcome == Some(false) {
-                return Offered::Useless;
+                return OfferOutcome::Useless;
             }
             if state.end - state.start < WAITING_MAX {
                 break;
             }
             if is_urgent() {
-                return Offered::Refused;
+                return OfferOutcome::Refused;
             }
             state = self.room.wait_timeout(state, LOOK).0;
         }
@@ -310,7 +310,7 @@ impl Transfer {
         state.end += bytes.len() as u64;
         drop(state);
         self.wake_readers();
-        Offered::Taken
+        OfferOutcome::Taken
     }
 
     /// Sets the length of the whole copy.
@@ -335,7 +335,7 @@ impl Transfer {
 /// How often the thread that makes the copy checks whether others wait for it.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
-impl State {
+impl CopyState {
     /// Notes how much a reader has taken, and frees the bytes that all readers have.
     fn taken(&mut self, client: &Arc<ClientInfo>, taken: u64) {
         for reader in &mut self.readers {

@@ -13,12 +13,12 @@ use crate::persistence::aof::{self, Aof};
 /// A client that waits for replicas.
 pub(super) struct ReplicaWait {
     waiter: Arc<Waiter>,
-    wanted: Wanted,
+    wanted: WaitGoal,
 }
 
 /// What WAIT or WAITAOF asks for.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct WaitGoal {
     /// The client's last record.
     pub(super) number: u64,
     /// The offset behind that record, once the stream has it. It is kept here because the feed
@@ -32,20 +32,20 @@ pub struct Wanted {
 
 /// How far the wish is met.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct WaitProgress {
     replicas: usize,
     is_on_disk: bool,
 }
 
-impl Wanted {
+impl WaitGoal {
     pub fn new(number: u64, replicas: usize, disk: Option<bool>) -> Self {
         Self { number, offset: Arc::default(), replicas, disk }
     }
 
     /// Checks how far the wish is met now.
-    pub fn look(&self, server: &Server) -> Found {
+    pub fn look(&self, server: &Server) -> WaitProgress {
         let is_on_disk = self.disk.is_some() && self.is_on_disk(server);
-        Found { replicas: self.count(server), is_on_disk }
+        WaitProgress { replicas: self.count(server), is_on_disk }
     }
 
     /// Whether the wish cannot be met, as this server's log was turned off.
@@ -54,7 +54,7 @@ impl Wanted {
     }
 
     /// Whether the wish is met.
-    pub fn is_met_by(&self, found: Found) -> bool {
+    pub fn is_met_by(&self, found: WaitProgress) -> bool {
         (self.disk != Some(true) || found.is_on_disk) && found.replicas >= self.replicas
     }
 
@@ -79,7 +79,7 @@ impl Wanted {
     }
 
     /// Answers the client.
-    pub fn answer(&self, found: Found, reply: &mut Reply<'_>) {
+    pub fn answer(&self, found: WaitProgress, reply: &mut Reply<'_>) {
         if self.disk.is_some() {
             reply.array(2);
             reply.integer(i64::from(found.is_on_disk));
@@ -101,7 +101,7 @@ impl Replication {
     }
 
     /// Answers a client once enough replicas have its record.
-    pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: Wanted) {
+    pub fn await_replicas(&self, server: &'static Server, waiter: Arc<Waiter>, wanted: WaitGoal) {
         let number = wanted.number;
         self.waits.lock().push(ReplicaWait { waiter, wanted });
         // Ask behind the record, so that the answers cover it. While replicas catch up, the stream

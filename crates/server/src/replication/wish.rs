@@ -7,13 +7,13 @@ use crate::config::words;
 /// The required properties of a copy. Replicas with the same wish share one copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Wish {
-    pub parts: Parts,
+    pub parts: CopyParts,
     pub dialect: Dialect,
 }
 
 /// The parts of the data that a copy has (REPLCONF rdb-filter-only).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Parts {
+pub struct CopyParts {
     pub keys: bool,
     pub functions: bool,
 }
@@ -34,13 +34,13 @@ pub enum Dialect {
     SilentAndOld,
 }
 
-impl Default for Parts {
+impl Default for CopyParts {
     fn default() -> Self {
         Self { keys: true, functions: true }
     }
 }
 
-impl Parts {
+impl CopyParts {
     /// Whether some part is left out.
     pub fn is_filtered(self) -> bool {
         self != Self::default()
@@ -125,15 +125,15 @@ mod tests {
 
     #[test]
     fn functions_alone_can_be_asked_for_or_nothing() {
-        let functions = Parts { keys: false, functions: true };
+        let functions = CopyParts { keys: false, functions: true };
         for names in ["functions", " Functions  functions ", "\"functions\""] {
-            assert_eq!(Parts::parse(names.as_bytes()), Ok(functions));
+            assert_eq!(CopyParts::parse(names.as_bytes()), Ok(functions));
         }
-        assert_eq!(Parts::parse(b""), Ok(Parts { keys: false, functions: false }));
+        assert_eq!(CopyParts::parse(b""), Ok(CopyParts { keys: false, functions: false }));
         let unknown = "Unsupported rdb-filter-only option: keys";
-        assert_eq!(Parts::parse(b"functions keys"), Err(unknown.to_owned()));
+        assert_eq!(CopyParts::parse(b"functions keys"), Err(unknown.to_owned()));
         let missing = "Missing rdb-filter-only values";
-        assert_eq!(Parts::parse(b"\"functions"), Err(missing.to_owned()));
+        assert_eq!(CopyParts::parse(b"\"functions"), Err(missing.to_owned()));
     }
 
     #[test]

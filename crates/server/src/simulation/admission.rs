@@ -5,7 +5,7 @@ use std::sync::mpsc::channel;
 
 use bobbin_io::Peer;
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::waits;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
@@ -14,15 +14,20 @@ use crate::engine::server::{Server, Switch};
 type Change = fn(&'static Server, i64);
 
 /// A process, a client, and another one that gives orders.
-fn process() -> (Process, Peer, Peer) {
-    let mut process = Process::new(2);
+fn process() -> (SimulatedProcess, Peer, Peer) {
+    let mut process = SimulatedProcess::new(2);
     let (client, admin) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&admin, "ACL SETUSER default on nopass ~* &* +@all"), "+OK\r\n");
     (process, client, admin)
 }
 
 /// What a command that takes the gate is answered with, if this happens while it waits for it.
-fn ask_meanwhile(process: &mut Process, client: &Peer, line: &str, change: Change) -> String {
+fn ask_meanwhile(
+    process: &mut SimulatedProcess,
+    client: &Peer,
+    line: &str,
+    change: Change,
+) -> String {
     let (server, now_ms) = (process.server, process.now_ms());
     waits::meanwhile(move || change(server, now_ms));
     let answer = process.ask(client, line);
@@ -32,7 +37,7 @@ fn ask_meanwhile(process: &mut Process, client: &Peer, line: &str, change: Chang
 
 /// Has an observer within do what takes the gate.
 fn within(server: &'static Server, line: &str) {
-    let mut embedded = crate::embedded::Process::of(server).worker(1).expect("a thread");
+    let mut embedded = crate::embedded::EmbeddedProcess::of(server).worker(1).expect("a thread");
     embedded.set_time(server.clock.now_ms());
     let mut session = embedded.connect();
     let answer = embedded.feed(&mut session, format!("{line}\r\n").as_bytes()).to_vec();

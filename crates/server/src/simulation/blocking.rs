@@ -1,12 +1,12 @@
 //! Blocked clients on real workers: served, timed out, unblocked, gone, and served once a reserved
 //! shard is free.
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use crate::engine::log::append_command;
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, other) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
     // What it sends meanwhile waits as well.
@@ -22,7 +22,7 @@ fn a_waiter_is_served_by_another_worker() {
 
 #[test]
 fn who_came_first_is_served_first_whatever_the_worker() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let waiters: Vec<_> = (0..4).map(|number| process.connect(number % 2)).collect();
     for waiter in &waiters {
         assert_eq!(process.ask(waiter, "BLPOP list 0"), "");
@@ -38,7 +38,7 @@ fn who_came_first_is_served_first_whatever_the_worker() {
 
 #[test]
 fn a_waiter_whose_time_is_over_takes_nothing_more() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, other) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&waiter, "BLPOP list 0.5"), "");
     process.pass(499);
@@ -55,7 +55,7 @@ fn a_waiter_whose_time_is_over_takes_nothing_more() {
 
 #[test]
 fn one_that_is_served_when_its_time_is_over_has_what_it_was_served_with() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, other) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&waiter, "BLPOP list 0.5"), "");
     process.pass(1_000);
@@ -68,7 +68,7 @@ fn one_that_is_served_when_its_time_is_over_has_what_it_was_served_with() {
 
 #[test]
 fn a_waiter_that_is_killed_or_goes_takes_nothing() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let other = process.connect(1);
     for goes in [true, false] {
         let waiter = process.connect(0);
@@ -93,7 +93,7 @@ fn a_waiter_that_is_killed_or_goes_takes_nothing() {
 /// worker may not have closed it yet.
 #[test]
 fn a_waiter_that_was_killed_a_moment_ago_takes_nothing() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, next, other) = (process.connect(0), process.connect(0), process.connect(1));
     let id = process.ask(&waiter, "CLIENT ID").trim_matches(&[':', '\r', '\n'][..]).to_owned();
     for client in [&waiter, &next] {
@@ -111,7 +111,7 @@ fn a_waiter_that_was_killed_a_moment_ago_takes_nothing() {
 
 #[test]
 fn a_waiter_can_be_unblocked() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, other) = (process.connect(0), process.connect(1));
     let id = process.ask(&waiter, "CLIENT ID").trim_matches(&[':', '\r', '\n'][..]).to_owned();
     for (word, answer) in
@@ -129,7 +129,7 @@ fn a_waiter_can_be_unblocked() {
 /// one that is blocked is served behind it.
 #[test]
 fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let server = process.server;
     let (waiter, other) = (process.connect(0), process.connect(1));
     let shard = |key: &str| server.keyspace.hash(key.as_bytes()).shard();
@@ -154,7 +154,7 @@ fn a_waiter_whose_shard_is_reserved_is_served_once_it_is_free() {
 /// also if that one goes on with the same shard.
 #[test]
 fn serving_a_client_is_its_own_change() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let server = process.server;
     let (waiter, other) = (process.connect(0), process.connect(1));
     let shard = |key: &str| server.keyspace.hash(key.as_bytes()).shard();
@@ -177,7 +177,7 @@ fn serving_a_client_is_its_own_change() {
 /// A command that blocks is answered later, if at all. CLIENT REPLY SKIP means that answer.
 #[test]
 fn the_reply_of_a_command_that_blocks_is_skipped() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (waiter, other) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&waiter, "CLIENT REPLY SKIP"), "");
     assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
@@ -190,9 +190,9 @@ fn the_reply_of_a_command_that_blocks_is_skipped() {
 /// The keys that a client waits for are its memory, until it has them.
 #[test]
 fn keys_that_a_client_waits_for_count_as_its_memory() {
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let (waiter, admin) = (process.connect(0), process.connect(0));
-    let memory = |process: &mut Process| -> u64 {
+    let memory = |process: &mut SimulatedProcess| -> u64 {
         let line = process.ask(&admin, "CLIENT LIST ID 1");
         let (_, rest) = line.split_once("tot-mem=").expect("it is there");
         rest.split(' ').next().and_then(|bytes| bytes.parse().ok()).expect("a number")
@@ -220,7 +220,7 @@ fn keys_that_a_client_waits_for_count_as_its_memory() {
 #[test]
 fn the_memory_of_keys_that_were_waited_for_is_given_back() {
     const KEYS: usize = 50_000;
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let (waiter, other) = (process.connect(0), process.connect(0));
     assert_eq!(process.ask(&other, "BLPOP list 0"), "");
     let keys: Vec<String> = (0..KEYS).map(|key| format!("key:{key}")).collect();
@@ -242,7 +242,7 @@ fn the_memory_of_keys_that_were_waited_for_is_given_back() {
 /// As in Valkey.
 #[test]
 fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let client = process.connect(0);
     process.ask(&client, "CONFIG SET commandlog-request-larger-than 1");
     process.ask(&client, "COMMANDLOG RESET large-request");

@@ -79,7 +79,7 @@ pub struct Told {
 
 /// A cell that something was sent about, and what was known of it then.
 #[derive(Clone, Copy)]
-pub struct Asked {
+pub struct CellRequest {
     pub cell: usize,
     /// What is written; `None`: it is read.
     version: Option<usize>,
@@ -88,7 +88,7 @@ pub struct Asked {
 
 /// A write of a cell that a client may send.
 pub struct Writing {
-    pub asked: Asked,
+    pub asked: CellRequest,
     pub value: u64,
     pub is_set: bool,
 }
@@ -135,8 +135,8 @@ impl Cells {
     }
 
     /// A client asks for what a cell holds.
-    pub fn read(&self, cell: usize) -> Asked {
-        Asked { cell, version: None, known: self.cells[cell].told }
+    pub fn read(&self, cell: usize) -> CellRequest {
+        CellRequest { cell, version: None, known: self.cells[cell].told }
     }
 
     /// The next version of a cell. It is gone in so long at the earliest, if it says so; else it is
@@ -154,12 +154,12 @@ impl Cells {
         let value = 1 << it.versions.len();
         let known = is_set.then_some(value);
         it.versions.push(Version { state: State::Sent, is_set, dies_ms, at, value: known });
-        let asked = Asked { cell, version: Some(it.versions.len()), known: it.told };
+        let asked = CellRequest { cell, version: Some(it.versions.len()), known: it.told };
         Some(Writing { asked, value, is_set })
     }
 
     /// What was asked for was refused.
-    pub fn refused(&mut self, asked: Asked) {
+    pub fn refused(&mut self, asked: CellRequest) {
         if let Some(version) = asked.version {
             self.cells[asked.cell].versions[version - 1].state = State::Refused;
         }
@@ -168,12 +168,12 @@ impl Cells {
     /// A client is told what a cell holds; `always`: under a promise.
     pub fn told(
         &mut self,
-        asked: Asked,
+        asked: CellRequest,
         seen: Option<u64>,
         now_ms: i64,
         always: bool,
     ) -> Result<(), String> {
-        let Asked { cell, version, known } = asked;
+        let CellRequest { cell, version, known } = asked;
         let memory = self.memory;
         let it = &mut self.cells[cell];
         if let Some(version) = version {

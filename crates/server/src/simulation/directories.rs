@@ -2,7 +2,7 @@
 
 use super::disk::{self, Disk};
 use super::hands::Hands;
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::base::random::Random;
 use crate::persistence::{aof, load};
@@ -16,7 +16,7 @@ fn names_in(disk: &Disk, directory: &str) -> Vec<String> {
 /// CONFIG SET dir at any step of a thread that saves, or rewrites the log.
 #[test]
 fn a_thread_ends_its_work_where_the_server_worked_when_it_began() {
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);
@@ -59,7 +59,7 @@ fn a_thread_ends_its_work_where_the_server_worked_when_it_began() {
     }
     let left = disk.after_kill();
     left.enter("/before");
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     Disk::put_in(Some(left));
     load::load_at_start(reader.server).expect("it can be loaded");

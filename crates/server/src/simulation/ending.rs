@@ -3,7 +3,7 @@
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::{tasks, ticks};
 use crate::base::random::Random;
 use crate::persistence::aof::{self, Aof};
@@ -11,8 +11,8 @@ use crate::persistence::load;
 use crate::process::shutdown;
 
 /// A process that has save points, on an empty disk, and a client.
-fn process() -> (Process, Disk, Peer) {
-    let mut process = Process::new(2);
+fn process() -> (SimulatedProcess, Disk, Peer) {
+    let mut process = SimulatedProcess::new(2);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);
@@ -20,20 +20,20 @@ fn process() -> (Process, Disk, Peer) {
     (process, disk, client)
 }
 
-fn signal(process: &Process) {
+fn signal(process: &SimulatedProcess) {
     let server = process.server;
     server.end.signal("SIGTERM", server.config.shutdown_on_sigterm());
 }
 
 /// Does what the main thread does once an end is wanted; whether the server ends.
-fn ends(process: &Process) -> bool {
+fn ends(process: &SimulatedProcess) -> bool {
     let mut request = process.server.end.take().expect("an end is wanted");
     shutdown::prepare_end(process.server, &mut request)
 }
 
 /// What a start finds in the snapshot.
 fn found(disk: &Disk, line: &str) -> String {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     Disk::put_in(Some(disk.after_kill()));
     load::load_at_start(reader.server).expect("it can be loaded");
@@ -80,7 +80,7 @@ fn a_log_that_cannot_begin_holds_no_end_up() {
         let (mut process, disk, client) = process();
         let server = process.server;
         process.ask(&client, "SET k v");
-        let ask_for_end = |process: &mut Process| {
+        let ask_for_end = |process: &mut SimulatedProcess| {
             if line == "SIGTERM" {
                 signal(process);
             } else {

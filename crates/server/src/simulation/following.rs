@@ -5,15 +5,15 @@ use std::sync::mpsc::channel;
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::persistence::aof;
 
 /// A process with a log on an empty disk and a stream, a client, and a reader of the stream.
-fn process() -> (Process, Disk, Peer, FeedReader) {
-    let mut process = Process::new(1);
+fn process() -> (SimulatedProcess, Disk, Peer, FeedReader) {
+    let mut process = SimulatedProcess::new(1);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let (client, server) = (process.connect(0), process.server);
@@ -35,7 +35,7 @@ fn read(server: &Server, reader: &FeedReader) -> String {
 }
 
 /// A replica that goes on with the stream from its end.
-fn replica(process: &mut Process) -> Peer {
+fn replica(process: &mut SimulatedProcess) -> Peer {
     let (replica, feed) = (process.connect(0), &process.server.feed);
     let asks = format!("PSYNC {} {}", feed.id(), feed.published() + 1);
     assert_eq!(process.ask(&replica, &asks), "+CONTINUE\r\n");
@@ -256,7 +256,7 @@ fn what_waits_for_the_stream_does_not_go_before_it_on_a_full_disk() {
     aof::step_log(server);
     assert_eq!(process.ask(&client, "SET k v"), "+OK\r\n");
     aof::step_log(server);
-    let mut other = Process::new(1);
+    let mut other = SimulatedProcess::new(1);
     Disk::put_in(Some(disk.after_kill()));
     aof::load_log(other.server).expect("it can be loaded");
     let peer = other.connect(0);

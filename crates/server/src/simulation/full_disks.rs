@@ -3,14 +3,14 @@
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::engine::server::Switch;
 use crate::persistence::aof;
 
 /// A process of two workers with a log, and a client of each worker.
-fn process() -> (Process, Disk, [Peer; 2]) {
-    let mut process = Process::new(2);
+fn process() -> (SimulatedProcess, Disk, [Peer; 2]) {
+    let mut process = SimulatedProcess::new(2);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let clients = [process.connect(0), process.connect(1)];

@@ -2,14 +2,14 @@
 
 use bobbin_io::Peer;
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::ticks;
 use crate::base::random::Random;
 use crate::engine::server::Switch;
 
 /// A process in which long commands pause often, with two large sets, and two clients.
-fn process() -> (Process, Peer, Peer) {
-    let mut process = Process::new(1);
+fn process() -> (SimulatedProcess, Peer, Peer) {
+    let mut process = SimulatedProcess::new(1);
     let (client, admin) = (process.connect(0), process.connect(0));
     assert_eq!(process.ask(&admin, "ACL SETUSER default on nopass ~* &* +@all"), "+OK\r\n");
     for set in ["one", "two"] {
@@ -23,14 +23,14 @@ fn process() -> (Process, Peer, Peer) {
 }
 
 /// Has a client begin a command that goes on as a job.
-fn begin(process: &mut Process, client: &Peer, commands: &str) {
+fn begin(process: &mut SimulatedProcess, client: &Peer, commands: &str) {
     client.send(commands.as_bytes());
     process.turn(0);
     assert_eq!(process.heard(client), "", "it is done at once");
 }
 
 /// Takes turns until a client hears something.
-fn wait(process: &mut Process, client: &Peer) -> String {
+fn wait(process: &mut SimulatedProcess, client: &Peer) -> String {
     for _ in 0..100_000 {
         process.turns(1);
         let heard = process.heard(client);
@@ -190,7 +190,7 @@ fn a_slow_script_ends_with_its_client() {
 /// which began before it. The script goes on all the same.
 #[test]
 fn replies_that_wait_for_a_script_do_not_keep_it_from_its_end() {
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let (script, admin) = (process.connect(0), process.connect(0));
     let key = |number: usize| format!("{number:0>200}");
     assert_eq!(process.ask(&admin, "CONFIG SET busy-reply-threshold 100000000"), "+OK\r\n");
@@ -276,8 +276,8 @@ fn a_paused_script_takes_out_no_dead_key_where_none_goes() {
 }
 
 /// A process in which a client has told a listener more than that has heard of.
-fn overrun() -> (Process, Peer, Peer) {
-    let mut process = Process::new(2);
+fn overrun() -> (SimulatedProcess, Peer, Peer) {
+    let mut process = SimulatedProcess::new(2);
     let (client, listener) = (process.connect(0), process.connect(1));
     assert_eq!(process.ask(&client, "CONFIG SET notify-keyspace-events KEA"), "+OK\r\n");
     process.ask(&listener, "PSUBSCRIBE *");
@@ -370,7 +370,7 @@ fn a_scan_ends_with_its_client_once_its_reply_is_longer_than_that_may_have() {
 const LIMIT: &str = "CONFIG SET client-output-buffer-limit \"normal 100000 0 0\"";
 
 /// Has a client begin a transaction of a long command and others, and kills it.
-fn kill_within(process: &mut Process, others: &str) {
+fn kill_within(process: &mut SimulatedProcess, others: &str) {
     let (client, admin) = (process.connect(0), process.connect(0));
     let id = process.ask(&client, "CLIENT ID").trim_matches([':', '\r', '\n']).to_owned();
     process.ask(&client, "MULTI");

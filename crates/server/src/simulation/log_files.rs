@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Peer;
 
 use super::disk::{self, Disk};
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::base::files::DATA_MODE;
 use crate::base::random::Random;
@@ -31,8 +31,8 @@ fn log_of(commands: &[&str]) -> Disk {
 }
 
 /// A process on a disk, and a client.
-fn process(disk: &Disk) -> (Process, Peer) {
-    let process = Process::new(1);
+fn process(disk: &Disk) -> (SimulatedProcess, Peer) {
+    let process = SimulatedProcess::new(1);
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);
     (process, client)

@@ -2,15 +2,15 @@
 //! in their midst.
 
 use crate::config::Config;
-use crate::embedded::{Embedded, Session};
+use crate::embedded::{Embedded, EmbeddedSession};
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::ticks;
 use crate::base::random::Random;
 
 struct Keys {
     embedded: Embedded,
-    session: Session,
+    session: EmbeddedSession,
     /// How often a long command was left and gone on with.
     pauses: usize,
 }
@@ -303,7 +303,7 @@ fn commands_with_very_many_keys_do_what_those_with_few_do() {
 /// The packed form has no -0, so the set must not go through it.
 #[test]
 fn a_long_range_is_stored_with_a_score_of_minus_zero() {
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let client = process.connect(0);
     let members: Vec<_> = (1..=5000).map(|member| format!("{member} {member}")).collect();
     process.ask(&client, &format!("ZADD set {}", members.join(" ")));

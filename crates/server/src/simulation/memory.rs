@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Peer;
 
 use super::disk::Disk;
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::engine::eviction;
 use crate::engine::log::append_command;
@@ -13,7 +13,7 @@ use crate::engine::server::Switch;
 use crate::persistence::aof;
 
 /// A number that INFO tells.
-fn told(process: &mut Process, client: &Peer, name: &str) -> usize {
+fn told(process: &mut SimulatedProcess, client: &Peer, name: &str) -> usize {
     let info = process.ask(client, "INFO everything");
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.expect("there is such a field").parse().expect("it is a number")
@@ -23,7 +23,7 @@ fn told(process: &mut Process, client: &Peer, name: &str) -> usize {
 #[test]
 fn what_waits_for_the_disk_does_not_count() {
     const COUNT: usize = 5000;
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     Disk::put_in(Some(Disk::default()));
     let client = process.connect(0);
     process.ask(&client, "CONFIG SET appendonly yes");
@@ -54,7 +54,7 @@ fn what_waits_for_the_disk_does_not_count() {
 #[test]
 fn no_key_is_evicted_while_a_data_set_is_loaded() {
     for switch in [Switch::LOADING, Switch::LOADING_ASIDE] {
-        let mut process = Process::new(1);
+        let mut process = SimulatedProcess::new(1);
         let client = process.connect(0);
         for key in 0..20 {
             process.ask(&client, &format!("SET {key} v"));
@@ -84,7 +84,7 @@ fn no_key_is_evicted_while_a_data_set_is_loaded() {
 #[test]
 fn a_client_that_has_read_a_large_reply_no_longer_counts_for_it() {
     const LEN: usize = 1_000_000;
-    let mut process = Process::new(1);
+    let mut process = SimulatedProcess::new(1);
     let (client, other) = (process.connect(0), process.connect(0));
     process.ask(&other, "CONFIG SET maxmemory-clients 100mb");
     let mut request = Vec::new();

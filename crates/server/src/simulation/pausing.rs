@@ -2,7 +2,7 @@
 
 use bobbin_io::Peer;
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::ticks;
 use crate::base::random::Random;
 use crate::engine::script::WaitRight;
@@ -13,8 +13,8 @@ const LONG: &str =
     "local n = 0 for i = 1, 200000 do n = n + i end return redis.call('INCR', KEYS[1])";
 
 /// A process in which most looks at the counter find that much time has gone by.
-fn process() -> Process {
-    let process = Process::new(2);
+fn process() -> SimulatedProcess {
+    let process = SimulatedProcess::new(2);
     ticks::jump(Some((Random::new(7), 2, 300)));
     process
 }
@@ -27,13 +27,13 @@ struct Repeater {
 }
 
 impl Repeater {
-    fn new(process: &Process, worker: usize, request: String) -> Self {
+    fn new(process: &SimulatedProcess, worker: usize, request: String) -> Self {
         let peer = process.connect(worker);
         peer.send(request.as_bytes());
         Self { peer, request, answers: 0 }
     }
 
-    fn go_on(&mut self, process: &Process) {
+    fn go_on(&mut self, process: &SimulatedProcess) {
         let heard = process.heard(&self.peer);
         if !heard.is_empty() {
             assert!(!heard.contains('-'), "{heard}");
@@ -44,7 +44,7 @@ impl Repeater {
 }
 
 /// Takes turns until `peer` has heard something; how many answers the others got meanwhile.
-fn wait(process: &mut Process, peer: &Peer, others: &mut [Repeater]) -> (String, usize) {
+fn wait(process: &mut SimulatedProcess, peer: &Peer, others: &mut [Repeater]) -> (String, usize) {
     let answers = |others: &[Repeater]| others.iter().map(|other| other.answers).sum::<usize>();
     let before = answers(others);
     loop {
@@ -111,7 +111,7 @@ fn a_pipeline_of_scripts_lets_others_in_between() {
 }
 
 /// A process with keys that transactions read and write, and a log.
-fn fill(process: &mut Process, admin: &Peer) {
+fn fill(process: &mut SimulatedProcess, admin: &Peer) {
     for at in 0..50 {
         let members: Vec<String> = (0..100).map(|member| format!("m{at}:{member}")).collect();
         process.ask(admin, &format!("SADD set {}", members.join(" ")));
@@ -239,7 +239,7 @@ fn unknown(rest: &str) -> String {
 }
 
 /// Takes turns until a script is paused.
-fn until_paused(process: &mut Process) {
+fn until_paused(process: &mut SimulatedProcess) {
     for _ in 0..1000 {
         if process.server.gate.is_reserved() {
             return;
@@ -250,7 +250,7 @@ fn until_paused(process: &mut Process) {
 }
 
 /// Takes turns until `peer` has an answer.
-fn answer(process: &mut Process, peer: &Peer) -> String {
+fn answer(process: &mut SimulatedProcess, peer: &Peer) -> String {
     for _ in 0..100_000 {
         process.turns(1);
         let heard = process.heard(peer);
@@ -320,13 +320,13 @@ fn a_first_run_that_strays_late_is_whole() {
 }
 
 /// Has a client run a script; what it answers, however long that takes.
-fn run(process: &mut Process, client: &Peer, request: &str) -> String {
+fn run(process: &mut SimulatedProcess, client: &Peer, request: &str) -> String {
     client.send(format!("{request}\r\n").as_bytes());
     wait(process, client, &mut []).0
 }
 
 /// Makes scripts and functions known to keep to their keys that stray if their last word says so.
-fn stray_later(process: &mut Process, client: &Peer) -> Vec<(&'static str, String)> {
+fn stray_later(process: &mut SimulatedProcess, client: &Peer) -> Vec<(&'static str, String)> {
     let strays = ["'DBSIZE'", "'KEYS', '*'", "'SCAN', 0", "'INFO', 'server'", "'GET', 'far'"];
     let mut calls = Vec::new();
     for (at, stray) in strays.into_iter().enumerate() {

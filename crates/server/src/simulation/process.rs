@@ -18,14 +18,14 @@ use crate::worker::Worker;
 use super::{tasks, ticks};
 
 /// A server whose workers a test drives. Its server is never freed: make few.
-pub struct Process {
+pub struct SimulatedProcess {
     pub server: &'static Server,
     workers: Vec<Worker>,
     network: Network,
     now_ms: i64,
 }
 
-impl Process {
+impl SimulatedProcess {
     /// A process with `workers` workers, at a time of its own.
     pub fn new(workers: usize) -> Self {
         tasks::begin();
@@ -109,7 +109,7 @@ impl Process {
 
     /// An observer within, which waits for no disk and no pause.
     pub fn observer(&self) -> embedded::Embedded {
-        let observer = embedded::Process::of(self.server).worker(1);
+        let observer = embedded::EmbeddedProcess::of(self.server).worker(1);
         let mut observer = observer.expect("there are threads for all");
         observer.set_time(self.now_ms);
         observer

@@ -2,15 +2,15 @@
 //! gives what was there.
 
 use crate::config::{Config, OptionId};
-use crate::embedded::{Embedded, Process, Session};
+use crate::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
 struct Asked {
     embedded: Embedded,
-    session: Session,
+    session: EmbeddedSession,
 }
 
 impl Asked {
-    fn new(process: Process) -> Self {
+    fn new(process: EmbeddedProcess) -> Self {
         let mut embedded = process.worker(1).expect("there are threads for all");
         embedded.set_time(1_000_000);
         let session = embedded.connect();
@@ -42,7 +42,7 @@ fn replay_under(
         for &(option, value) in own.iter().chain(options) {
             config.set_internally(option, value).expect("it is an option");
         }
-        Process::new(config).expect("a server can be made")
+        EmbeddedProcess::new(config).expect("a server can be made")
     };
     let (first, second) = (process(&[]), process(options));
     first.log(true);
@@ -148,7 +148,7 @@ fn a_bitfield_that_only_lengthens_a_string_is_logged() {
 /// A log made by hand: no server logs what waits.
 #[test]
 fn what_would_wait_in_a_log_takes_nothing_later() {
-    let process = Process::new(Config::new()).expect("a server can be made");
+    let process = EmbeddedProcess::new(Config::new()).expect("a server can be made");
     let mut log = Vec::new();
     let commands = [
         "XADD streams 1-1 f v",

@@ -2,7 +2,7 @@
 
 /// A reply of RESP2.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum ParsedReply {
     Text(String),
     Error(String),
     Integer(i64),
@@ -10,7 +10,7 @@ pub enum Reply {
     Array(Vec<Self>),
 }
 
-impl Reply {
+impl ParsedReply {
     /// Takes the first reply off what came, if it is whole.
     pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
         let (reply, rest) = Self::parse(bytes)?;

@@ -5,15 +5,15 @@ use std::sync::atomic::Ordering;
 use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::base::random::Random;
 use crate::persistence::aof::{Aof, AofDirectory};
 use crate::persistence::{Persistence, aof, load};
 
 /// A process on an empty disk, and a client.
-fn process() -> (Process, Disk, Peer) {
-    let process = Process::new(1);
+fn process() -> (SimulatedProcess, Disk, Peer) {
+    let process = SimulatedProcess::new(1);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);
@@ -25,7 +25,7 @@ fn random(seed: u64) -> Random {
 }
 
 /// What a start finds in the snapshot, as the value of `k`.
-fn found(reader: &mut Process, peer: &Peer, disk: Disk) -> Result<String, String> {
+fn found(reader: &mut SimulatedProcess, peer: &Peer, disk: Disk) -> Result<String, String> {
     reader.ask(peer, "FLUSHALL");
     Disk::put_in(Some(disk));
     load::load_at_start(reader.server)?;
@@ -40,7 +40,7 @@ fn a_power_cut_at_any_step_of_a_save_leaves_the_old_snapshot_or_the_new_one() {
     assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
     assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
     process.ask(&client, "SET k new");
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     let mut all = std::collections::BTreeSet::new();
     for steps in 0.. {
@@ -109,7 +109,7 @@ fn what_changes_beside_a_save_is_not_in_it() {
     process.turns(2);
     assert_eq!(process.heard(&client), "$1\r\nl\r\n");
     tasks::run_next();
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     let left = disk.after_power_cut(&mut Random::new(1));
     assert_eq!(found(&mut reader, &peer, left).expect("it is there"), "$6\r\nbefore\r\n");
@@ -134,7 +134,7 @@ fn a_log_is_loaded_up_to_where_it_is_whole() {
         process.ask(&client, "EXEC");
     }
     aof::step_log(process.server);
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     let mut seen = std::collections::BTreeSet::new();
     for seed in 1..60u64 {
@@ -178,7 +178,7 @@ fn loading_a_log_ends_when_the_server_has_to() {
     aof::step_log(process.server);
     let left = disk.after_kill();
     for ends in [false, true] {
-        let mut reader = Process::new(1);
+        let mut reader = SimulatedProcess::new(1);
         Disk::put_in(Some(left.clone()));
         let server = reader.server;
         if ends {
@@ -202,7 +202,7 @@ fn loading_a_log_ends_when_the_server_has_to() {
 /// happens until then.
 #[test]
 fn the_log_is_numbered_by_the_clock_unless_each_turn_asks_for_its_last_number() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let client = process.connect(0);
     Disk::put_in(Some(Disk::default()));
     process.server.log.switch(true);
@@ -245,7 +245,7 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
     assert_eq!(tasks::run_next().as_deref(), Some("bobbin-rewrite"));
     aof::step_log(server);
     assert_eq!(process.ask(&client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     reader.turns(1);
     Disk::put_in(Some(disk.after_power_cut(&mut random(1))));
@@ -259,7 +259,7 @@ fn a_base_that_was_begun_before_the_log_was_turned_on_does_not_make_it_whole() {
 #[test]
 fn a_base_that_may_count_is_not_written_over() {
     let (one, both) = ("*1\r\n$1\r\n1\r\n", "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     let mut all = std::collections::BTreeSet::new();
     for good_syncs in 0..8 {
@@ -296,7 +296,7 @@ fn a_base_that_may_count_is_not_written_over() {
 /// log that has one or the first one; and what may count is deleted only once it does not.
 #[test]
 fn a_manifest_that_cannot_be_written_leaves_no_files_behind() {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     for (good_syncs, has_base) in (0..10).flat_map(|syncs| [(syncs, false), (syncs, true)]) {
         for steps in 0.. {
@@ -341,7 +341,7 @@ fn a_manifest_that_cannot_be_written_leaves_no_files_behind() {
 /// one only once a base makes good what was lost.
 #[test]
 fn nothing_outlives_what_the_disk_did_not_keep() {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     let (mut lists, mut refused) = (std::collections::BTreeSet::new(), 0);
     for rewrites_again in [false, true] {
@@ -473,7 +473,7 @@ fn nobody_waits_behind_a_rewrite_for_a_full_disk() {
 /// same length go before it is on disk.
 #[test]
 fn a_reply_waits_for_the_disk_once_another_thread_wants_that_again() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let (client, other) = (process.connect(0), process.connect(1));
@@ -504,7 +504,7 @@ fn a_reply_waits_for_the_disk_once_another_thread_wants_that_again() {
 /// is, also where a large argument lies aside.
 #[test]
 fn a_large_argument_waits_whole_behind_what_is_kept_back() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);

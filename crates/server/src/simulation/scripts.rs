@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use bobbin_io::Peer;
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use crate::engine::script::{Script, sha_of};
 
 /// Scripts of this many bytes, more of them than are kept.
@@ -16,7 +16,7 @@ fn source(number: usize) -> String {
 }
 
 /// Runs a script; what tells whether it is still in memory.
-fn run(process: &mut Process, client: &Peer, number: usize) -> Weak<Script> {
+fn run(process: &mut SimulatedProcess, client: &Peer, number: usize) -> Weak<Script> {
     let source = source(number);
     assert_eq!(process.ask(client, &format!("EVAL \"{source}\" 0")), format!(":{number}\r\n"));
     let script = process.server.scripts.find(&sha_of(source.as_bytes()));
@@ -30,9 +30,9 @@ fn count(scripts: &[Weak<Script>]) -> usize {
 /// By EVAL and by EVALSHA, from any worker.
 #[test]
 fn a_script_that_is_used_again_is_forgotten_behind_others() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (first, second) = (process.connect(0), process.connect(1));
-    let run = |process: &mut Process, client: &Peer, number: usize| {
+    let run = |process: &mut SimulatedProcess, client: &Peer, number: usize| {
         process.ask(client, &format!("EVAL \"return {number}\" 0"));
         sha_of(format!("return {number}").as_bytes())
     };
@@ -54,7 +54,7 @@ fn a_script_that_is_used_again_is_forgotten_behind_others() {
 /// The worker that ran them does so in time, and others by the clock.
 #[test]
 fn scripts_that_are_forgotten_because_of_others_are_freed() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (first, second) = (process.connect(0), process.connect(1));
     let idle: Vec<_> = (0..20).map(|number| run(&mut process, &first, number)).collect();
     let busy: Vec<_> = (20..COUNT).map(|number| run(&mut process, &second, number)).collect();
@@ -77,7 +77,7 @@ fn scripts_that_are_forgotten_because_of_others_are_freed() {
 
 #[test]
 fn a_flush_frees_the_scripts_of_all_workers() {
-    let mut process = Process::new(2);
+    let mut process = SimulatedProcess::new(2);
     let (first, second) = (process.connect(0), process.connect(1));
     let all = [run(&mut process, &first, 1), run(&mut process, &second, 2)];
     assert_eq!(process.ask(&first, "SCRIPT FLUSH"), "+OK\r\n");

@@ -6,15 +6,15 @@ use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
 use super::hands::Hands;
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::tasks;
 use crate::base::random::Random;
 use crate::config::OptionId;
 use crate::persistence::{Persistence, load};
 
 /// A process on an empty disk, and a client. No save is due by itself, but the server has points.
-fn process() -> (Process, Disk, Peer) {
-    let mut process = Process::new(1);
+fn process() -> (SimulatedProcess, Disk, Peer) {
+    let mut process = SimulatedProcess::new(1);
     let disk = Disk::default();
     Disk::put_in(Some(disk.clone()));
     let client = process.connect(0);
@@ -23,7 +23,7 @@ fn process() -> (Process, Disk, Peer) {
 }
 
 /// A field of INFO.
-fn told(process: &mut Process, client: &Peer, field: &str) -> String {
+fn told(process: &mut SimulatedProcess, client: &Peer, field: &str) -> String {
     let text = process.ask(client, "INFO persistence");
     let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     line.unwrap_or_else(|| panic!("{field}: {text}")).to_owned()
@@ -32,7 +32,7 @@ fn told(process: &mut Process, client: &Peer, field: &str) -> String {
 /// FLUSHALL or BGSAVE CANCEL comes at any step of a save.
 #[test]
 fn a_save_that_was_given_up_leaves_no_file_at_any_step() {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     for line in ["FLUSHALL", "BGSAVE CANCEL"] {
         let mut was_named = [false; 2];
@@ -125,7 +125,7 @@ fn a_save_that_the_server_gives_up_has_failed() {
 /// Half of a transaction is in no file, so the file that has what it deleted goes a moment later.
 #[test]
 fn what_a_transaction_deletes_does_not_come_back() {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     for lines in [&["MULTI", "FLUSHALL", "EXEC"][..], &["EVAL \"redis.call('FLUSHALL')\" 0"]] {
         let (mut process, disk, client) = process();
@@ -156,7 +156,7 @@ fn what_a_transaction_deletes_does_not_come_back() {
 /// The first save may end early: cancelled, as for an end that is refused, or on a full disk.
 #[test]
 fn what_a_transaction_deleted_goes_from_the_file_with_the_first_save_that_succeeds() {
-    let mut reader = Process::new(1);
+    let mut reader = SimulatedProcess::new(1);
     let peer = reader.connect(0);
     for is_cancelled in [false, true] {
         let (mut process, disk, client) = process();

@@ -5,39 +5,39 @@ use bobbin_store::value::List;
 use bobbin_store::value::listpack::Item;
 
 use super::disk::Disk;
-use super::process::Process;
-use super::reply::Reply;
+use super::process::SimulatedProcess;
+use super::reply::ParsedReply;
 use super::tasks;
-use crate::embedded::{Embedded, Session};
+use crate::embedded::{Embedded, EmbeddedSession};
 use crate::persistence::aof;
 
 pub const WORKERS: usize = 2;
 
 /// A process for many seeds, and another one that starts from what a crash leaves.
-pub struct Stage {
-    pub process: Process,
+pub struct CrashStage {
+    pub process: SimulatedProcess,
     pub within: Within,
-    pub reader: Process,
+    pub reader: SimulatedProcess,
     pub read: Within,
 }
 
 /// An observer that sees all keys and waits for nothing.
 pub struct Within {
     pub embedded: Embedded,
-    pub session: Session,
+    pub session: EmbeddedSession,
 }
 
 impl Within {
-    pub fn new(process: &Process) -> Self {
+    pub fn new(process: &SimulatedProcess) -> Self {
         let mut embedded = process.observer();
         let session = embedded.connect();
         Self { embedded, session }
     }
 
-    pub fn ask(&mut self, line: &str) -> Reply {
+    pub fn ask(&mut self, line: &str) -> ParsedReply {
         let mut bytes =
             self.embedded.feed(&mut self.session, format!("{line}\r\n").as_bytes()).to_vec();
-        Reply::take(&mut bytes).expect("it is answered")
+        ParsedReply::take(&mut bytes).expect("it is answered")
     }
 
     /// All tokens from one on, also those that a script has just written and made known to no
@@ -60,27 +60,27 @@ impl Within {
         tokens
     }
 
-    pub fn ask_all(&mut self, lines: &[String]) -> Vec<Reply> {
+    pub fn ask_all(&mut self, lines: &[String]) -> Vec<ParsedReply> {
         let bytes = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
         let mut replies = self.embedded.feed(&mut self.session, bytes.as_bytes()).to_vec();
-        lines.iter().map(|_| Reply::take(&mut replies).expect("it is answered")).collect()
+        lines.iter().map(|_| ParsedReply::take(&mut replies).expect("it is answered")).collect()
     }
 
     pub fn texts(&mut self, line: &str) -> Vec<String> {
-        let text = |reply: &Reply| match reply {
-            Reply::Text(text) => Some(text.clone()),
+        let text = |reply: &ParsedReply| match reply {
+            ParsedReply::Text(text) => Some(text.clone()),
             _ => None,
         };
         self.ask(line).leaves().into_iter().filter_map(text).collect()
     }
 }
 
-impl Stage {
-    pub fn new(reader: Option<(Process, Within)>) -> Self {
-        let process = Process::new(WORKERS);
+impl CrashStage {
+    pub fn new(reader: Option<(SimulatedProcess, Within)>) -> Self {
+        let process = SimulatedProcess::new(WORKERS);
         let mut within = Within::new(&process);
         let (reader, read) = reader.unwrap_or_else(|| {
-            let reader = Process::new(1);
+            let reader = SimulatedProcess::new(1);
             let read = Within::new(&reader);
             (reader, read)
         });

@@ -13,7 +13,7 @@ use crate::base::random::Random;
 const PER_US: u64 = crate::base::clock::SIMULATED_PER_US as u64;
 
 /// The counter, and what it jumps by.
-pub type Shared = Arc<Mutex<Ticks>>;
+pub type SharedTicks = Arc<Mutex<Ticks>>;
 
 #[derive(Default)]
 pub struct Ticks {
@@ -23,7 +23,7 @@ pub struct Ticks {
 }
 
 thread_local! {
-    static TICKS: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static TICKS: RefCell<Option<SharedTicks>> = const { RefCell::new(None) };
 }
 
 /// Has the calling thread's processes measure by this.
@@ -34,11 +34,11 @@ pub fn begin() {
 }
 
 /// What the calling thread measures by, for another one that works for it.
-pub fn shared() -> Option<Shared> {
+pub fn shared() -> Option<SharedTicks> {
     TICKS.with_borrow(Clone::clone)
 }
 
-pub fn adopt(ticks: Option<Shared>) {
+pub fn adopt(ticks: Option<SharedTicks>) {
     TICKS.set(ticks);
 }
 
@@ -57,7 +57,8 @@ pub fn pass(us: u64) {
 #[inline]
 pub fn read() -> Option<u64> {
     // A thread that ends may still measure.
-    let measured = |ticks: &RefCell<Option<Shared>>| Some(ticks.borrow().as_ref()?.lock().read());
+    let measured =
+        |ticks: &RefCell<Option<SharedTicks>>| Some(ticks.borrow().as_ref()?.lock().read());
     TICKS.try_with(measured).ok().flatten()
 }
 

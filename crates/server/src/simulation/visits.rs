@@ -10,7 +10,7 @@
 
 use bobbin_io::Peer;
 
-use super::process::Process;
+use super::process::SimulatedProcess;
 use super::{tasks, ticks};
 use crate::base::random::Random;
 use crate::persistence::aof;
@@ -195,7 +195,7 @@ struct Visitor {
 }
 
 struct Visits {
-    process: Process,
+    process: SimulatedProcess,
     random: Random,
     workers: usize,
     admin: Visitor,
@@ -205,7 +205,7 @@ struct Visits {
 
 impl Visits {
     fn new(workers: usize) -> Self {
-        let process = Process::new(workers);
+        let process = SimulatedProcess::new(workers);
         let admin = Visitor::new(&process, 0);
         Self {
             process,
@@ -504,7 +504,7 @@ impl Visits {
 }
 
 impl Visitor {
-    fn new(process: &Process, worker: usize) -> Self {
+    fn new(process: &SimulatedProcess, worker: usize) -> Self {
         let peer = process.connect(worker);
         let id = process.server.clients.last_id();
         Self { peer, id, unsent: Vec::new(), heard: String::new() }

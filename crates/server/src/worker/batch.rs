@@ -7,8 +7,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bobbin_resp::{Limits, Parser, ProtocolError, Step};
-use bobbin_store::{Hash, Keyspace};
+use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
+use bobbin_store::{KeyHash, Keyspace};
 
 use crate::engine::client::connection::large::OutsideArgument;
 use crate::engine::command::{Flags, Registered, Registry};
@@ -35,7 +35,7 @@ const ARGS_IDLE_MAX: usize = 512;
 pub struct Batch {
     /// The arguments of all commands. They do not really live for ever: see `parse`.
     args: Vec<&'static [u8]>,
-    commands: Vec<Parsed>,
+    commands: Vec<ParsedCommand>,
     /// The words of inline commands that had quotes.
     unquoted: Vec<Vec<Vec<u8>>>,
     /// The commands with arguments outside of their connection's bytes: index, and the length of
@@ -48,10 +48,10 @@ pub struct Batch {
 
 /// One command of the batch.
 #[derive(Clone)]
-pub struct Parsed {
+pub struct ParsedCommand {
     pub command: Option<&'static Registered>,
     pub args: Range<u32>,
-    pub first_hash: Hash,
+    pub first_hash: KeyHash,
     /// Where the command ends in its connection's bytes.
     pub end: usize,
     /// How many bytes before `end` are the command as an array of bulk strings. 0: the client sent
@@ -115,13 +115,13 @@ impl Batch {
         while found.consumed < end {
             let (args, start) = (self.args.len(), found.consumed);
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
-                Ok(Step::Complete) => {
+                Ok(ParseStep::Complete) => {
                     let len = found.consumed - start;
                     let is_array = input[start] == b'*' && len <= WIRE_MAX;
                     let wire_len = if is_array { len as u32 } else { 0 };
                     self.push(args, wire_len, found.consumed, registry, keyspace);
                 }
-                Ok(Step::CompleteOutside(numbers)) => {
+                Ok(ParseStep::CompleteOutside(numbers)) => {
                     let len = outside.iter().map(|outside| outside.bytes.len()).sum();
                     self.outside.push((self.commands.len(), len));
                     for (number, outside) in numbers.into_iter().zip(outside) {
@@ -133,8 +133,8 @@ impl Batch {
                     }
                     self.push(args, 0, found.consumed, registry, keyspace);
                 }
-                Ok(Step::Empty) => {}
-                Ok(Step::Inline(words)) => {
+                Ok(ParseStep::Empty) => {}
+                Ok(ParseStep::Inline(words)) => {
                     for word in &words {
                         // SAFETY: `unquoted` keeps the word's bytes in place until `clear`.
                         let word = unsafe { std::slice::from_raw_parts(word.as_ptr(), word.len()) };
@@ -143,7 +143,7 @@ impl Batch {
                     self.unquoted.push(words);
                     self.push(args, 0, found.consumed, registry, keyspace);
                 }
-                Ok(Step::Incomplete { wanted }) => {
+                Ok(ParseStep::Incomplete { wanted }) => {
                     found.wanted = wanted;
                     break;
                 }
@@ -181,7 +181,7 @@ impl Batch {
                 command
             }
         };
-        let mut first_hash = Hash::default();
+        let mut first_hash = KeyHash::default();
         if let Some(command) = command
             && command.first_is_key
             && let Some(key) = args.get(1)
@@ -190,23 +190,23 @@ impl Batch {
             keyspace.prefetch_shard(first_hash);
         }
         let args = first_arg as u32..self.args.len() as u32;
-        self.commands.push(Parsed { command, args, first_hash, end, wire_len });
+        self.commands.push(ParsedCommand { command, args, first_hash, end, wire_len });
     }
 
     #[inline(always)]
-    pub fn command(&self, index: usize) -> &Parsed {
+    pub fn command(&self, index: usize) -> &ParsedCommand {
         &self.commands[index]
     }
 
     #[inline(always)]
-    pub fn args(&self, parsed: &Parsed) -> &[&[u8]] {
+    pub fn args(&self, parsed: &ParsedCommand) -> &[&[u8]] {
         &self.args[parsed.args.start as usize..parsed.args.end as usize]
     }
 
     /// The command's bytes as an array of bulk strings, if the client sent that form; otherwise
     /// nothing. Must not be called after `clear`.
     #[inline(always)]
-    pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &Parsed) -> &'a [u8] {
+    pub fn wire<'a>(&'a self, found: &'a ParsedInput, parsed: &ParsedCommand) -> &'a [u8] {
         let start = parsed.end - parsed.wire_len as usize;
         found.input.get(start..parsed.end).unwrap_or_default()
     }
@@ -233,7 +233,7 @@ impl Batch {
         if window.len() < 2 {
             return;
         }
-        let keyed = || window.iter().filter(|parsed| parsed.first_hash != Hash::default());
+        let keyed = || window.iter().filter(|parsed| parsed.first_hash != KeyHash::default());
         if database == 0 {
             keyed().for_each(|parsed| keyspace.prefetch_bucket(parsed.first_hash));
         }

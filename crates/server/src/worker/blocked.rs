@@ -9,7 +9,7 @@ use bobbin_io::Token;
 
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
-use crate::engine::client::Replies;
+use crate::engine::client::ReplyMode;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::observe;
 use crate::engine::telemetry::slowlog::{self, Measured};
@@ -77,17 +77,17 @@ impl Worker {
 
     /// Ends the waits whose deadline has passed.
     pub(super) fn look_at_deadlines(&mut self) {
-        while let Some(token) = self.deadlines.pop_due(self.data.turn.now_ms) {
+        while let Some(token) = self.deadlines.pop_due(self.data.conditions.now_ms) {
             let Some(connection) = self.connections.find(token) else { continue };
             let Some(waiter) = &connection.client.blocked else { continue };
-            waiter.expire(self.data.turn.now_ms);
+            waiter.expire(self.data.conditions.now_ms);
             if self.end_block(token.slot()) {
                 continue;
             }
             // The client is blocked again until later, or another thread is serving it right now.
             let Some(connection) = self.connections.at(token.slot()) else { continue };
             let deadline_ms = connection.client.blocked.as_ref().and_then(|w| w.deadline_ms);
-            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.turn.now_ms) {
+            if let Some(at_ms) = deadline_ms.filter(|&at_ms| at_ms <= self.data.conditions.now_ms) {
                 self.deadlines.0.insert((at_ms + 1, token));
             }
         }
@@ -134,8 +134,8 @@ impl Worker {
             self.handle.stats.totals.error_replies.add(1);
             self.server.errors.count(&reply[1..]);
         }
-        match connection.client.replies {
-            Replies::On => {
+        match connection.client.reply_mode {
+            ReplyMode::On => {
                 if !connection.refuses_reply(self.server) {
                     if let Some(range) = connection.replies.take() {
                         connection.output.push_replies(&self.arena, range, 0);
@@ -143,8 +143,8 @@ impl Worker {
                     connection.output.push_owned(reply);
                 }
             }
-            Replies::Skip => connection.client.replies = Replies::On,
-            Replies::Off | Replies::SkipNext => {}
+            ReplyMode::Skip => connection.client.reply_mode = ReplyMode::On,
+            ReplyMode::Off | ReplyMode::SkipNext => {}
         }
         touch(&mut self.slots.touched, connection);
         self.data.release();

@@ -37,7 +37,7 @@ impl Worker {
     /// Sends the last replies, then closes all connections.
     pub(super) fn finish(&mut self) {
         self.slots.deferred.clear();
-        self.postponed.slots.clear();
+        self.postponed.for_pause.clear();
         self.postponed.for_disk.clear();
         self.postponed.for_reserved.clear();
         self.slots.jobs.clear();

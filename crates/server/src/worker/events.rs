@@ -112,7 +112,7 @@ impl Worker {
         connection.moving = false;
         // The disk may hang for long, and a client that has gone looks like one that still reads.
         let owes = connection.owes_replies() && !server.is_log_behind();
-        let now_ms = self.data.turn.now_ms;
+        let now_ms = self.data.conditions.now_ms;
         if is_broken {
             self.lose_reader(token);
         } else if owes || works_on(server, connection, now_ms) {
@@ -127,7 +127,7 @@ impl Worker {
     /// executed.
     #[cold]
     fn lose_reader(&mut self, token: Token) {
-        let (server, now_ms) = (self.server, self.data.turn.now_ms);
+        let (server, now_ms) = (self.server, self.data.conditions.now_ms);
         let Some(connection) = self.connections.find(token) else { return };
         if connection.closing || !works_on(server, connection, now_ms) {
             self.close(token.slot());

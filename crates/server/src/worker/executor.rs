@@ -90,9 +90,9 @@ impl Executor<'_> {
             };
             let outcome = execute(&mut context, client, request, &mut self.arena.bytes);
             let now = ticks();
-            if now >= self.data.turn.current_until {
+            if now >= self.data.conditions.current_until {
                 // A long time has passed: the commands behind this one are checked at the new time.
-                self.data.turn.waited = true;
+                self.data.conditions.waited = true;
             }
             if let RequestOutcome::Ran(command) = outcome {
                 if !done.tells {
@@ -132,7 +132,8 @@ impl Executor<'_> {
                 done.halted = true;
                 // If the last command was the one that made replies wait for the disk, nothing was
                 // promised of these. A transaction may have written behind it.
-                let is_alone = parsed.command.is_some_and(|command| !command.has(Flags::EXECUTES));
+                let is_alone =
+                    parsed.command.is_some_and(|command| !command.has(Flags::RUNS_TRANSACTION));
                 done.tells &= keeps_back || !is_alone || !self.aof.keeps_back_replies();
                 break;
             }

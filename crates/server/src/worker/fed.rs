@@ -29,7 +29,7 @@ impl Worker {
         if connection.closing {
             return true;
         }
-        match feeder.fill(self.data.turn.now_ms, room, &mut connection.output) {
+        match feeder.fill(self.data.conditions.now_ms, room, &mut connection.output) {
             Feeding::GoesOn => true,
             Feeding::Finishes => {
                 connection.closing = true;

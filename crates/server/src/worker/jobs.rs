@@ -20,17 +20,17 @@ impl Worker {
             return;
         }
         let deadline = ticks() + self.server.clock.ticks(JOBS_US);
-        let mut pass = Pass { deadline, reply_bytes: 0, ended: Vec::new() };
+        let mut pass = JobsPass { deadline, reply_bytes: 0, ended: Vec::new() };
         self.data.release();
         self.next.is_parked = self.orphans.iter().all(|orphan| orphan.long.job.is_parked());
-        let turns = self.server.scripts.turns();
+        let turns = self.server.scripts.releases();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
             self.work_on(slot, &mut pass);
         }
         self.slots.jobs.extend(waiting);
         self.work_on_orphans();
-        if self.server.scripts.turns() != turns {
+        if self.server.scripts.releases() != turns {
             self.serve_behind_reserved(&mut pass);
         }
         for slot in pass.ended {
@@ -49,7 +49,7 @@ impl Worker {
     /// Serves the clients that wait for something that a script kept and has released. They come
     /// before the script's client, whose next command may be a script as well.
     #[cold]
-    fn serve_behind_reserved(&mut self, pass: &mut Pass) {
+    fn serve_behind_reserved(&mut self, pass: &mut JobsPass) {
         let is_parked = |slot: &mut u32| {
             let connection = self.connections.get(*slot);
             connection.and_then(job_of).is_some_and(|job| job.is_parked())
@@ -62,7 +62,7 @@ impl Worker {
     }
 
     /// Works on a connection's job, if the job may go on now.
-    fn work_on(&mut self, slot: u32, pass: &mut Pass) {
+    fn work_on(&mut self, slot: u32, pass: &mut JobsPass) {
         let Some(connection) = self.connections.at(slot) else { return };
         let is_busy = self.server.switches.has(Switch::BUSY);
         // If the replies are large, those that began first must end first. Otherwise half of every
@@ -93,7 +93,7 @@ impl Worker {
 
     /// Works on a connection's job for a slice, and queues the parts of its reply that are ready.
     /// Returns whether the job is done.
-    fn step_job(&mut self, slot: u32, long: &mut LongCommand, pass: &Pass) -> bool {
+    fn step_job(&mut self, slot: u32, long: &mut LongCommand, pass: &JobsPass) -> bool {
         let Some(connection) = self.connections.at(slot) else { return true };
         let (server, stats, client) = (self.server, &self.handle.stats, &mut connection.client);
         let more = &mut || ticks() < pass.deadline;
@@ -134,7 +134,12 @@ impl Worker {
             connection.output.push_owned(behind);
         }
         if connection.client.is_overflowed() {
-            limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
+            limits::drop_replies(
+                self.server,
+                &self.handle,
+                connection,
+                self.data.conditions.now_ms,
+            );
             connection.closing = true;
         }
         if waits {
@@ -156,12 +161,12 @@ pub(super) fn step_for(
     data.follow_client(client);
     data.audience.working_for = client.info.id;
     data.audience.replying_to = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
-    data.turn.sees_dead = server.shows_dead(&client.info);
+    data.conditions.sees_dead = server.shows_dead(&client.info);
     let is_done = long.step(&mut Slice { server, data, stats, client, more });
     data.release();
     data.audience.working_for = 0;
     data.audience.replying_to = 0;
-    data.turn.sees_dead = false;
+    data.conditions.sees_dead = false;
     is_done
 }
 
@@ -170,7 +175,7 @@ fn job_of(connection: &Connection) -> Option<&dyn Job> {
 }
 
 /// One pass of a worker over its jobs.
-struct Pass {
+struct JobsPass {
     /// The tick at which all slices end.
     deadline: u64,
     /// The reply bytes that unfinished jobs hold.

@@ -161,7 +161,7 @@ impl Worker {
     #[cold]
     pub(crate) fn close_for_output(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
-        note_overcoming(self.server, &self.handle, connection, self.data.turn.now_ms);
+        note_overcoming(self.server, &self.handle, connection, self.data.conditions.now_ms);
         self.close(slot);
     }
 
@@ -174,7 +174,7 @@ impl Worker {
         let is_fed = connection.client.feeder.is_some();
         if bytes > 0 || is_fed || info.output_bytes.load(Ordering::Relaxed) > 0 {
             info.output_bytes.store(bytes, Ordering::Relaxed);
-            if is_over_output_limit(self.server, connection, self.data.turn.now_ms) {
+            if is_over_output_limit(self.server, connection, self.data.conditions.now_ms) {
                 self.close_for_output(slot);
                 return false;
             }
@@ -204,8 +204,8 @@ impl Worker {
 
     /// Closes clients if all of them together take too much memory.
     pub(crate) fn limit_memory(&mut self) {
-        if self.server.is_over_client_memory(self.data.turn.now_ms) {
-            let evicted = self.server.evict_clients(self.data.turn.now_ms);
+        if self.server.is_over_client_memory(self.data.conditions.now_ms) {
+            let evicted = self.server.evict_clients(self.data.conditions.now_ms);
             self.handle.stats.totals.evicted_clients.add(evicted);
         }
     }
@@ -213,7 +213,7 @@ impl Worker {
     /// Once a second, closes idle clients (`timeout`), shrinks large arguments that do not arrive,
     /// and checks the output limits of clients that send nothing.
     pub(crate) fn look_at_clients(&mut self) {
-        let now_ms = self.data.turn.now_ms;
+        let now_ms = self.data.conditions.now_ms;
         if !has_come(now_ms, self.timer.clients_at_ms, LOOK_MS) {
             return;
         }

@@ -12,15 +12,15 @@ use crate::engine::server::Server;
 #[derive(Default)]
 pub(super) struct Postponed {
     /// Connections that wait for the end of a pause, or for a moment in time.
-    pub(super) slots: Vec<u32>,
+    pub(super) for_pause: Vec<u32>,
     /// Connections that keep back too many replies, and wait until the disk has the records of
     /// those.
     pub(super) for_disk: Vec<u32>,
     /// Connections that wait for reserved shards or a script.
     pub(super) for_reserved: Vec<u32>,
-    /// `Scripts::turns` when `for_reserved` was last served.
-    turns: u64,
-    /// How many pauses had ended when `slots` were last served.
+    /// `Scripts::releases` when `for_reserved` was last served.
+    releases: u64,
+    /// How many pauses had ended when `for_pause` were last served.
     pauses_ended: u64,
 }
 
@@ -31,7 +31,7 @@ impl Postponed {
             self.for_reserved.push(slot);
             server.scripts.note_waiter();
         } else {
-            self.slots.push(slot);
+            self.for_pause.push(slot);
         }
     }
 }
@@ -42,11 +42,11 @@ impl Worker {
         if !self.postponed.for_disk.is_empty() {
             self.resume_behind_disk();
         }
-        if self.postponed.slots.is_empty() || !self.until_resumed().is_zero() {
+        if self.postponed.for_pause.is_empty() || !self.until_resumed().is_zero() {
             return;
         }
         self.postponed.pauses_ended = self.server.pause.ended();
-        let slots = std::mem::take(&mut self.postponed.slots);
+        let slots = std::mem::take(&mut self.postponed.for_pause);
         self.resume(slots);
     }
 
@@ -84,8 +84,8 @@ impl Worker {
     /// Serves the clients and connections that wait for a script, if it has released something
     /// since they were last served.
     pub(super) fn resume_behind_reserved(&mut self) {
-        let turns = self.server.scripts.turns();
-        if std::mem::replace(&mut self.postponed.turns, turns) == turns {
+        let releases = self.server.scripts.releases();
+        if std::mem::replace(&mut self.postponed.releases, releases) == releases {
             return;
         }
         blocking::serve_behind_reserved(self.server, &mut self.data);
@@ -101,12 +101,12 @@ impl Worker {
     /// served.
     pub(super) fn missed_release(&self) -> bool {
         !self.postponed.for_reserved.is_empty()
-            && self.server.scripts.turns() != self.postponed.turns
+            && self.server.scripts.releases() != self.postponed.releases
     }
 
-    /// How long the connections in `slots` wait at most. Zero: they may go on.
+    /// How long the connections in `for_pause` wait at most. Zero: they may go on.
     pub(super) fn until_resumed(&mut self) -> Duration {
-        let (server, now_ms) = (self.server, self.data.turn.now_ms);
+        let (server, now_ms) = (self.server, self.data.conditions.now_ms);
         if self.is_overrun() {
             return fanout::OVERRUN_PAUSE;
         }
@@ -119,8 +119,8 @@ impl Worker {
         if server.is_log_behind() {
             return Duration::MAX;
         }
-        if self.data.turn.held_up_until_ms > now_ms && server.keeps_too_much() {
-            return Duration::from_millis((self.data.turn.held_up_until_ms - now_ms) as u64);
+        if self.data.conditions.held_up_until_ms > now_ms && server.keeps_too_much() {
+            return Duration::from_millis((self.data.conditions.held_up_until_ms - now_ms) as u64);
         }
         Duration::ZERO
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Worker, touch};
-use crate::engine::client::Replies;
+use crate::engine::client::ReplyMode;
 use crate::engine::clients::ClientInfo;
 use crate::engine::tracking::Push;
 
@@ -15,7 +15,7 @@ impl Worker {
         let token = *to.token.lock();
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == to.id => {
-                let unwanted = connection.client.replies == Replies::Off && push.is_answer();
+                let unwanted = connection.client.reply_mode == ReplyMode::Off && push.is_answer();
                 if unwanted || connection.closing {
                     return;
                 }

@@ -72,7 +72,7 @@ impl Worker {
         for slot in active.drain(..).filter(|_| has_time) {
             // A client whose command is the long one stays.
             if self.give_away(slot) {
-                self.relief.shares_out_at_ms = Some(self.data.turn.now_ms + REST_MS);
+                self.relief.shares_out_at_ms = Some(self.data.conditions.now_ms + REST_MS);
             }
         }
         self.relief.active = active;
@@ -82,8 +82,8 @@ impl Worker {
     pub(super) fn share_out(&mut self) {
         let Some(at_ms) = &mut self.relief.shares_out_at_ms else { return };
         if self.relief.is_laden {
-            *at_ms = self.data.turn.now_ms + REST_MS;
-        } else if has_come(self.data.turn.now_ms, *at_ms, REST_MS) {
+            *at_ms = self.data.conditions.now_ms + REST_MS;
+        } else if has_come(self.data.conditions.now_ms, *at_ms, REST_MS) {
             self.relief.shares_out_at_ms = None;
             self.server.workers.rebalance();
         }

@@ -11,7 +11,7 @@
 //! another thread's time slice. So it gets short time slices instead. The same holds for a worker
 //! on a long command, which gives way after each slice of it (ADR 4).
 
-use crate::base::cores::{Share, cores, share};
+use crate::base::cores::{CoreShare, cores, share};
 use crate::engine::server::Server;
 
 /// How the calling worker's thread is scheduled, and the state that decides it.
@@ -21,7 +21,7 @@ pub struct Schedule {
     crowded: bool,
     busy: bool,
     /// `None`: not set yet, the thread runs as the process was started.
-    share: Option<Share>,
+    share: Option<CoreShare>,
     /// When the current window began, in ticks, and how many commands were executed in it.
     since: u64,
     commands: u64,
@@ -58,9 +58,9 @@ impl Schedule {
 
     fn change(&mut self, has_long_work: bool) {
         let new = match (self.busy && !has_long_work, self.crowded) {
-            (false, _) => Share::ShortTurns,
-            (true, false) => Share::Ordinary,
-            (true, true) => Share::Batch,
+            (false, _) => CoreShare::ShortTurns,
+            (true, false) => CoreShare::Ordinary,
+            (true, true) => CoreShare::Batch,
         };
         if self.share != Some(new) {
             self.share = Some(new);

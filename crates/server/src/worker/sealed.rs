@@ -17,7 +17,7 @@ use crate::base::clock::has_come;
 use crate::engine::buffers::output::{ReplyRange, Sending};
 use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
-use crate::system::tls::{Handshake, TlsSession};
+use crate::system::tls::{ServerTlsSession, TlsHandshake};
 
 /// Buffers of a worker for connections with TLS.
 #[derive(Default)]
@@ -156,11 +156,11 @@ impl Worker {
     }
 
     /// Handles a complete handshake.
-    fn greeted(&mut self, slot: u32, handshake: &Handshake) {
+    fn greeted(&mut self, slot: u32, handshake: &TlsHandshake) {
         self.server.tls.count_finished(handshake.is_resumed);
         let Some(connection) = self.connections.at(slot) else { return };
         if let Some(certificate) = &handshake.certificate {
-            identify(self.server, &mut connection.client, certificate, self.data.turn.now_ms);
+            identify(self.server, &mut connection.client, certificate, self.data.conditions.now_ms);
         }
         touch(&mut self.slots.touched, connection);
     }
@@ -175,7 +175,7 @@ impl Worker {
         if !was_known {
             self.server.tls.count_failed();
         }
-        if self.workspace.complaints.may_say(self.data.turn.now_ms) {
+        if self.workspace.complaints.may_say(self.data.conditions.now_ms) {
             let (peer, local) = (&info.peer, &info.local);
             if was_known {
                 log::warn!("Closing a TLS connection: {reason} (addr={peer} laddr={local})");
@@ -202,7 +202,7 @@ impl Worker {
                 continue;
             }
             let end_ms = connection.client.info.created_ms + HANDSHAKE_MS;
-            if !has_come(self.data.turn.now_ms, end_ms, HANDSHAKE_MS) {
+            if !has_come(self.data.conditions.now_ms, end_ms, HANDSHAKE_MS) {
                 self.workspace.greeting.push(slot);
             } else {
                 self.refuse(slot, "the handshake takes too long");
@@ -321,7 +321,7 @@ impl Worker {
 
 /// The records that one connection seals in a turn.
 struct SealedRun<'a> {
-    tls: &'a mut TlsSession,
+    tls: &'a mut ServerTlsSession,
     sealed: &'a mut Vec<u8>,
     plain_len: usize,
     failure: Option<rustls::Error>,

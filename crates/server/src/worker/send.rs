@@ -15,7 +15,7 @@ impl Worker {
             if !std::mem::take(&mut connection.touched) {
                 continue;
             }
-            connection.client.info.last_ms.store(self.data.turn.now_ms, Ordering::Relaxed);
+            connection.client.info.last_ms.store(self.data.conditions.now_ms, Ordering::Relaxed);
             let (has_ended, has_feeder) =
                 (connection.client.ended, connection.client.feeder.is_some());
             if has_ended && !self.end_if_done(slot) || has_feeder && !self.feed(slot) {

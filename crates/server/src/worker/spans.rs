@@ -99,7 +99,7 @@ impl Worker {
         }
         self.handle.watch.serve(connection.client.info.id);
         self.relief.note_active(span.slot);
-        let start = self.arena.bytes.len();
+        let (start, now_ms) = (self.arena.bytes.len(), self.data.conditions.now_ms);
         // The reply of the command that makes a replica of the client comes before the stream.
         let is_replica = connection.is_replica();
         let reply_limit = ReplyLimit::new(self.server, connection, &self.arena);
@@ -117,7 +117,7 @@ impl Worker {
         };
         let done = executor.run(&mut connection.client, &self.batch, &span.found, &reply_limit);
         if done.overflowed {
-            limits::drop_replies(self.server, &self.handle, connection, self.data.turn.now_ms);
+            limits::drop_replies(self.server, &self.handle, connection, now_ms);
             self.arena.truncate(start);
         }
         if connection.client.is_postponed() {

@@ -64,23 +64,23 @@ impl Timer {
 
 impl Worker {
     pub(super) fn timer_slices(&mut self) {
-        self.timer.now_ms = self.data.turn.now_ms;
-        self.server.note_rates(self.data.turn.now_ms);
+        self.timer.now_ms = self.data.conditions.now_ms;
+        self.server.note_rates(self.data.conditions.now_ms);
         self.begin_what_is_due();
         if self.server.switches.has(Switch::MAXMEMORY)
             && eviction::make_room(self.server, &mut self.data) == Room::Soon
         {
-            self.timer.expire_at_ms = self.data.turn.now_ms;
+            self.timer.expire_at_ms = self.data.conditions.now_ms;
         }
         self.server.bound_tracked(&mut self.data);
         self.share_out();
         self.look_at_clients();
-        if has_come(self.data.turn.now_ms, self.timer.expire_at_ms, IDLE_MS) {
+        if has_come(self.data.conditions.now_ms, self.timer.expire_at_ms, IDLE_MS) {
             // Freeing a Lua state may take long, so the last command's shards are unlocked first.
             self.data.release();
             self.data.rest();
             Lua::tidy(self.server, &mut self.data);
-            if Aof::of(self.server).is_stuck(self.data.turn.now_ms) {
+            if Aof::of(self.server).is_stuck(self.data.conditions.now_ms) {
                 self.server.put_off_writers_for_log();
             }
             if self.server.switches.load() & NO_EXPIRE == 0 {
@@ -97,7 +97,7 @@ impl Worker {
                     );
                 }
             } else {
-                self.timer.expire_at_ms = self.data.turn.now_ms + IDLE_MS;
+                self.timer.expire_at_ms = self.data.conditions.now_ms + IDLE_MS;
             }
         }
     }
@@ -108,7 +108,7 @@ impl Worker {
         rewrite::begin_scheduled_rewrite(self.server, &mut self.data);
         Persistence::tick(self.server, &mut self.data);
         Replication::tick(self.server, &mut self.data);
-        let now_ms = self.data.turn.now_ms;
+        let now_ms = self.data.conditions.now_ms;
         if self.data.take_refusal() {
             self.timer.gate_wish = Some((GateWish::new(self.server), now_ms + WISH_MS));
         } else if self
@@ -123,7 +123,7 @@ impl Worker {
 
     /// Removes expired keys from this worker's share of the shards, for a limited time.
     fn expire(&mut self) {
-        let now_ms = self.data.turn.now_ms;
+        let now_ms = self.data.conditions.now_ms;
         self.server.workers.update_place(self.handle.id, &mut self.timer.place);
         let Some((position, count)) = self.timer.place.among else { return };
         let share = SHARDS * position / count..SHARDS * (position + 1) / count;

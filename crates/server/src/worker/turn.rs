@@ -51,8 +51,8 @@ impl Worker {
         } else {
             Duration::ZERO
         };
-        timeout = timeout.min(self.deadlines.until_next(self.data.turn.now_ms));
-        if !self.postponed.slots.is_empty() {
+        timeout = timeout.min(self.deadlines.until_next(self.data.conditions.now_ms));
+        if !self.postponed.for_pause.is_empty() {
             timeout = timeout.min(self.until_resumed());
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
@@ -79,7 +79,7 @@ impl Worker {
 
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
-        self.server.end_pause_in_time(self.data.turn.now_ms);
+        self.server.end_pause_in_time(self.data.conditions.now_ms);
         self.data.follow_config(self.server);
     }
 

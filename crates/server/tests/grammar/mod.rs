@@ -7,7 +7,7 @@
 //! writes a key which its plan does not name, whatever the command does with that key.
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedSession};
 use bobbin_server::engine::command::Command;
 use bobbin_server::engine::row::syntax::{self, Argument, ArgumentKind};
 use bobbin_server::engine::row::{Flags, KeyUse};
@@ -16,7 +16,7 @@ use bobbin_server::process::families;
 type Words = Vec<Vec<u8>>;
 
 /// A command that clients send, with its first words.
-pub struct Row {
+pub struct GrammarRow {
     pub name: String,
     words: Words,
     arguments: Vec<Argument>,
@@ -27,23 +27,23 @@ pub struct Row {
 
 /// All commands but those that are about the process or every key, end the session, or need another
 /// server.
-pub fn rows() -> Vec<Row> {
+pub fn rows() -> Vec<GrammarRow> {
     let mut rows = Vec::new();
     for command in families().into_iter().flatten() {
         if NOT_FOR_KEYS.contains(&command.row.name) || command.row.is_absent {
             continue;
         }
         if command.subcommands.is_empty() {
-            rows.push(Row::new(command, &[command.row.name]));
+            rows.push(GrammarRow::new(command, &[command.row.name]));
         }
         for sub in command.subcommands.iter().filter(|sub| !sub.row.is_absent) {
-            rows.push(Row::new(sub, &[command.row.name, sub.row.name]));
+            rows.push(GrammarRow::new(sub, &[command.row.name, sub.row.name]));
         }
     }
     rows
 }
 
-impl Row {
+impl GrammarRow {
     fn new(command: &Command, words: &[&str]) -> Self {
         let row = &command.row;
         Self {
@@ -52,12 +52,12 @@ impl Row {
             arguments: syntax::arguments(row.syntax, row.keys.len()),
             has_keys: row.keys.iter().any(|spec| !spec.usage.has(KeyUse::NOT_KEY)),
             blocks: row.flags.has(Flags::BLOCKING),
-            is_script: row.flags.has(Flags::RUNS),
+            is_script: row.flags.has(Flags::RUNS_SCRIPT),
         }
     }
 
     /// A command of this row; its keys are `open` or not.
-    pub fn command(&self, choices: &mut Choices<'_>, keys: Keys) -> Words {
+    pub fn command(&self, choices: &mut Choices<'_>, keys: KeyNames) -> Words {
         let mut words = self.words.clone();
         let mut counts = Vec::new();
         for argument in &self.arguments {
@@ -69,13 +69,13 @@ impl Row {
 
 /// Which names are given to keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keys {
+pub enum KeyNames {
     Open,
     Closed,
     Both,
 }
 
-impl Keys {
+impl KeyNames {
     fn name(self, choices: &mut Choices<'_>) -> Vec<u8> {
         let is_open = match self {
             Self::Open => true,
@@ -91,7 +91,7 @@ impl Keys {
 fn append(
     argument: &Argument,
     choices: &mut Choices<'_>,
-    keys: Keys,
+    keys: KeyNames,
     words: &mut Words,
     counts: &mut Vec<usize>,
 ) {
@@ -182,13 +182,13 @@ impl<'a> Choices<'a> {
 
 /// How a command is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum SendWay {
     Alone,
     Exec,
     Script,
 }
 
-pub const WAYS: [Way; 3] = [Way::Alone, Way::Exec, Way::Script];
+pub const WAYS: [SendWay; 3] = [SendWay::Alone, SendWay::Exec, SendWay::Script];
 
 /// The two servers.
 pub struct Walls {
@@ -197,7 +197,7 @@ pub struct Walls {
 
 struct Side {
     embedded: Embedded,
-    owner: Session,
+    owner: EmbeddedSession,
     /// What DEBUG DIGEST-VALUE says of the keys that are closed.
     closed: Vec<u8>,
 }
@@ -209,10 +209,10 @@ impl Walls {
 
     /// Has the user send a command; whether it succeeded. Panics if it reads or writes what is
     /// closed.
-    pub fn send(&mut self, row: &Row, words: &[Vec<u8>], way: Way) -> bool {
+    pub fn send(&mut self, row: &GrammarRow, words: &[Vec<u8>], way: SendWay) -> bool {
         // The user would wait until another client comes.
-        let way = if row.blocks && way == Way::Alone { Way::Exec } else { way };
-        let way = if row.is_script { Way::Alone } else { way };
+        let way = if row.blocks && way == SendWay::Alone { SendWay::Exec } else { way };
+        let way = if row.is_script { SendWay::Alone } else { way };
         let shown: Vec<_> = words.iter().map(|word| word.escape_ascii().to_string()).collect();
         let shown = format!("{way:?}: {}", shown.join(" "));
         let [first, second] = self.sides.each_mut().map(|side| side.send(words, way, &shown));
@@ -225,7 +225,7 @@ impl Walls {
             );
         }
         let answer = first.strip_prefix(b"+OK\r\n+QUEUED\r\n*1\r\n").unwrap_or(&first);
-        let is_refused = way == Way::Exec && answer.len() == first.len();
+        let is_refused = way == SendWay::Exec && answer.len() == first.len();
         !answer.starts_with(b"-") && !is_refused
     }
 }
@@ -279,22 +279,22 @@ impl Side {
         digest
     }
 
-    fn send(&mut self, words: &[Vec<u8>], way: Way, shown: &str) -> Vec<u8> {
+    fn send(&mut self, words: &[Vec<u8>], way: SendWay, shown: &str) -> Vec<u8> {
         let mut session = self.embedded.connect();
         let mut sent = Vec::new();
         let script: Words = match way {
-            Way::Alone | Way::Exec => words.to_vec(),
-            Way::Script => {
+            SendWay::Alone | SendWay::Exec => words.to_vec(),
+            SendWay::Script => {
                 let eval = [&b"EVAL"[..], b"return redis.pcall(unpack(ARGV))", b"0"];
                 eval.into_iter().map(<[u8]>::to_vec).chain(words.iter().cloned()).collect()
             }
         };
         encode(&[b"AUTH".to_vec(), b"user".to_vec(), b"x".to_vec()], &mut sent);
-        if way == Way::Exec {
+        if way == SendWay::Exec {
             encode(&[b"MULTI".to_vec()], &mut sent);
         }
         encode(&script, &mut sent);
-        if way == Way::Exec {
+        if way == SendWay::Exec {
             encode(&[b"EXEC".to_vec()], &mut sent);
         }
         let reply = self.embedded.feed(&mut session, &sent).to_vec();
@@ -311,7 +311,7 @@ impl Side {
     }
 }
 
-fn ask(embedded: &mut Embedded, session: &mut Session, line: &str) -> Vec<u8> {
+fn ask(embedded: &mut Embedded, session: &mut EmbeddedSession, line: &str) -> Vec<u8> {
     let mut sent = Vec::new();
     let words: Words = line.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     encode(&words, &mut sent);

@@ -9,7 +9,7 @@ type Name = (usize, Vec<u8>);
 type Command = Vec<Vec<u8>>;
 
 /// The model of a database.
-pub struct Model {
+pub struct DatabaseModel {
     pub now_ms: i64,
     keys: BTreeMap<Name, Entry>,
     /// Changes of each key ever, for WATCH.
@@ -31,7 +31,7 @@ struct Session {
     watched: BTreeMap<Name, u64>,
 }
 
-impl Model {
+impl DatabaseModel {
     pub fn new(now_ms: i64) -> Self {
         let sessions = (0..8).map(|_| Session::default()).collect();
         Self { now_ms, keys: BTreeMap::new(), changes: BTreeMap::new(), sessions }

@@ -6,18 +6,18 @@ mod keys;
 mod sequence;
 
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedSession};
 
-use self::keys::Model;
-use self::sequence::{Bytes, Step};
+use self::keys::DatabaseModel;
+use self::sequence::{ChoiceBytes, ModelStep};
 
 /// An executor to run sequences on, one after the other.
-pub struct Bench {
+pub struct ModelBench {
     embedded: Embedded,
     now_ms: i64,
 }
 
-impl Bench {
+impl ModelBench {
     pub fn new() -> Self {
         let config = Config::new();
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
@@ -29,25 +29,25 @@ impl Bench {
 
     /// Runs the sequence that the bytes stand for; panics where a reply is not the model's.
     pub fn run(&mut self, bytes: &[u8]) {
-        let mut bytes = Bytes::new(bytes);
-        let mut model = Model::new(self.now_ms);
+        let mut bytes = ChoiceBytes::new(bytes);
+        let mut model = DatabaseModel::new(self.now_ms);
         let mut sessions: Vec<_> = (0..SESSIONS).map(|_| self.embedded.connect()).collect();
         let mut history = String::new();
         self.embedded.set_time(self.now_ms);
         for _ in 0..STEPS_MAX {
             let Some(step) = sequence::step(&mut bytes, SESSIONS, self.now_ms) else { break };
             match step {
-                Step::Wait { ms } => {
+                ModelStep::Wait { ms } => {
                     history.push_str(&format!("(wait {ms} ms)\n"));
                     self.now_ms += ms;
                     self.embedded.set_time(self.now_ms);
                     model.now_ms = self.now_ms;
                 }
-                Step::Expire => {
+                ModelStep::Expire => {
                     history.push_str("(expire)\n");
                     self.embedded.expire();
                 }
-                Step::Send { session, commands } => {
+                ModelStep::Send { session, commands } => {
                     let (mut sent, mut expected) = (Vec::new(), Vec::new());
                     for command in commands {
                         history.push_str(&shown(session, &command));
@@ -63,7 +63,12 @@ impl Bench {
     }
 
     /// Compares all that is left, and leaves nothing.
-    fn check_all(&mut self, model: &mut Model, sessions: Vec<Session>, mut history: String) {
+    fn check_all(
+        &mut self,
+        model: &mut DatabaseModel,
+        sessions: Vec<EmbeddedSession>,
+        mut history: String,
+    ) {
         sessions.into_iter().for_each(|session| self.embedded.disconnect(session));
         // By now what has expired is gone, and so it is not counted either.
         self.now_ms += LAG_MS;

@@ -1,7 +1,7 @@
 //! From bytes to steps: commands over few keys, so that they meet.
 
 /// What happens next.
-pub enum Step {
+pub enum ModelStep {
     Wait {
         ms: i64,
     },
@@ -15,11 +15,11 @@ pub enum Step {
 }
 
 /// Bytes to choose by; when they are used up every choice is the first.
-pub struct Bytes<'a> {
+pub struct ChoiceBytes<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> ChoiceBytes<'a> {
     pub const fn new(rest: &'a [u8]) -> Self {
         Self { rest }
     }
@@ -77,23 +77,23 @@ impl<'a> Bytes<'a> {
 }
 
 /// The next step; `None` at the end of the bytes.
-pub fn step(bytes: &mut Bytes<'_>, sessions: usize, now_ms: i64) -> Option<Step> {
+pub fn step(bytes: &mut ChoiceBytes<'_>, sessions: usize, now_ms: i64) -> Option<ModelStep> {
     if bytes.rest.is_empty() {
         return None;
     }
     Some(match bytes.below(16) {
-        0 | 1 => Step::Wait { ms: i64::from(bytes.next()) },
-        2 => Step::Expire,
+        0 | 1 => ModelStep::Wait { ms: i64::from(bytes.next()) },
+        2 => ModelStep::Expire,
         _ => {
             let session = bytes.below(sessions);
             let count = 1 + bytes.below(6);
             let commands = (0..count).map(|_| command(bytes, now_ms)).collect();
-            Step::Send { session, commands }
+            ModelStep::Send { session, commands }
         }
     })
 }
 
-fn command(b: &mut Bytes<'_>, now_ms: i64) -> Vec<Vec<u8>> {
+fn command(b: &mut ChoiceBytes<'_>, now_ms: i64) -> Vec<Vec<u8>> {
     let text = |number: i64| number.to_string().into_bytes();
     let w = |word: &str| word.as_bytes().to_vec();
     match b.below(48) {

@@ -8,12 +8,12 @@ mod uses;
 use bobbin_dump::{RDB_VERSION, crc64};
 use bobbin_resp::{Value, read_reply};
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::{Embedded, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedSession};
 
 /// A server to restore payloads at, one after the other.
-pub struct Bench {
+pub struct PayloadBench {
     embedded: Embedded,
-    session: Session,
+    session: EmbeddedSession,
     now_ms: i64,
     /// Sound payloads of every type and form, without what follows the value: see [`seeds`].
     seeds: Vec<Vec<u8>>,
@@ -21,12 +21,12 @@ pub struct Bench {
 
 /// What became of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PayloadOutcome {
     Refused,
     Restored,
 }
 
-impl Bench {
+impl PayloadBench {
     pub fn new() -> Self {
         let config = Config::new();
         config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
@@ -44,18 +44,18 @@ impl Bench {
     }
 
     /// Restores what the bytes stand for: a seed with changes, or themselves.
-    pub fn run(&mut self, bytes: &[u8]) -> Outcome {
+    pub fn run(&mut self, bytes: &[u8]) -> PayloadOutcome {
         let body = edit::body(bytes, &self.seeds);
         self.restore(&body)
     }
 
     /// Restores a value (its kind, and the rest) under a right footer, and uses what comes of it.
-    pub fn restore(&mut self, body: &[u8]) -> Outcome {
+    pub fn restore(&mut self, body: &[u8]) -> PayloadOutcome {
         let payload = payload(body);
         let reply = self.say(&[b"RESTORE", b"k", b"0", &payload]);
         if let Some(error) = reply.as_error() {
             assert_eq!(error.escape_ascii().to_string(), BAD_FORMAT, "{}", body.escape_ascii());
-            return Outcome::Refused;
+            return PayloadOutcome::Refused;
         }
         assert_eq!(reply, ok(), "{}", body.escape_ascii());
         let restored = self.digest("k");
@@ -71,7 +71,7 @@ impl Bench {
         self.embedded.expire();
         self.say_words("DEL k clone");
         assert_eq!(self.say_words("DBSIZE"), Value::Integer(0));
-        Outcome::Restored
+        PayloadOutcome::Restored
     }
 
     /// What is dumped now is restored as the same value.

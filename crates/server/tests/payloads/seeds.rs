@@ -2,10 +2,10 @@
 
 use bobbin_resp::Value;
 
-use super::Bench;
+use super::PayloadBench;
 
 /// Kind and value of each; first those that the server makes itself.
-pub fn all(bench: &mut Bench) -> Vec<Vec<u8>> {
+pub fn all(bench: &mut PayloadBench) -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for commands in MADE {
         for command in *commands {

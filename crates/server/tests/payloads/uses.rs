@@ -2,10 +2,10 @@
 
 use bobbin_resp::Value;
 
-use super::Bench;
+use super::PayloadBench;
 
 /// Uses the value at `k`. No command fails, and what two of them say agrees.
-pub fn all(bench: &mut Bench) {
+pub fn all(bench: &mut PayloadBench) {
     let Value::Simple(kind) = bench.say_words("TYPE k") else { panic!("TYPE answers a text") };
     match kind.as_slice() {
         b"string" => string(bench),
@@ -20,7 +20,7 @@ pub fn all(bench: &mut Bench) {
     bench.say_words("MEMORY USAGE k SAMPLES 0");
 }
 
-fn string(bench: &mut Bench) {
+fn string(bench: &mut PayloadBench) {
     let value = read(bench, "GET k");
     let len = value.as_bytes().map_or(0, <[u8]>::len);
     assert_eq!(read(bench, "STRLEN k"), Value::Integer(len as i64));
@@ -32,7 +32,7 @@ fn string(bench: &mut Bench) {
     run(bench, &["BITCOUNT k", "APPEND k tail", "SETRANGE k 3 abc", "GETRANGE k 1 -2"]);
 }
 
-fn list(bench: &mut Bench) {
+fn list(bench: &mut PayloadBench) {
     let items = elements(read(bench, "LRANGE k 0 -1"));
     assert_eq!(read(bench, "LLEN k"), Value::Integer(items.len() as i64));
     for at in [0, items.len() / 2, items.len() - 1] {
@@ -63,7 +63,7 @@ fn list(bench: &mut Bench) {
     assert_eq!(read(bench, "LLEN k"), Value::Integer(left.len() as i64));
 }
 
-fn set(bench: &mut Bench) {
+fn set(bench: &mut PayloadBench) {
     let mut members = elements(read(bench, "SMEMBERS k"));
     assert_eq!(read(bench, "SCARD k"), Value::Integer(members.len() as i64));
     assert_eq!(elements(read(bench, "SINTER k clone")).len(), members.len());
@@ -95,7 +95,7 @@ fn set(bench: &mut Bench) {
     assert_eq!(read(bench, "SCARD k"), Value::Integer(left.len() as i64));
 }
 
-fn sorted_set(bench: &mut Bench) {
+fn sorted_set(bench: &mut PayloadBench) {
     let pairs = elements(read(bench, "ZRANGE k 0 -1 WITHSCORES"));
     let count = pairs.len() / 2;
     assert_eq!(read(bench, "ZCARD k"), Value::Integer(count as i64));
@@ -137,7 +137,7 @@ fn sorted_set(bench: &mut Bench) {
     assert_eq!(read(bench, "ZCARD k"), Value::Integer(left.len() as i64));
 }
 
-fn hash(bench: &mut Bench) {
+fn hash(bench: &mut PayloadBench) {
     let pairs = elements(read(bench, "HGETALL k"));
     // Fields that have expired may still be counted.
     assert!(read(bench, "HLEN k").as_integer() >= Some(pairs.len() as i64 / 2));
@@ -170,7 +170,7 @@ fn hash(bench: &mut Bench) {
     assert!(read(bench, "HLEN k").as_integer() >= Some(left.len() as i64 / 2));
 }
 
-fn stream(bench: &mut Bench) {
+fn stream(bench: &mut PayloadBench) {
     let Value::Array(entries) = read(bench, "XRANGE k - +") else { panic!("XRANGE is an array") };
     assert_eq!(read(bench, "XLEN k"), Value::Integer(entries.len() as i64));
     let Value::Array(mut back) = read(bench, "XREVRANGE k + -") else { panic!("an array") };
@@ -212,7 +212,7 @@ fn stream(bench: &mut Bench) {
     assert_eq!(read(bench, "XLEN k").as_integer(), entries.map(|count| count as i64));
 }
 
-fn run(bench: &mut Bench, commands: &[&str]) {
+fn run(bench: &mut PayloadBench, commands: &[&str]) {
     let long = "long".repeat(50);
     for command in commands {
         read(bench, &command.replace("{}", &long));
@@ -220,7 +220,7 @@ fn run(bench: &mut Bench, commands: &[&str]) {
 }
 
 /// A reply that is no error.
-fn read(bench: &mut Bench, command: &str) -> Value {
+fn read(bench: &mut PayloadBench, command: &str) -> Value {
     let reply = bench.say_words(command);
     assert!(!reply.is_error(), "{command}: {reply:?}");
     reply

@@ -13,7 +13,7 @@ mod network;
 mod node;
 mod stage;
 
-use stage::Stage;
+use stage::ReplicaStage;
 
 /// Seeds in the tests.
 const SEEDS: u64 = 300;
@@ -25,9 +25,9 @@ fn variable(name: &str) -> Option<u64> {
 #[test]
 fn replicas_converge_and_lose_nothing_that_was_acknowledged() {
     let first = variable("BOBBIN_SEED").unwrap_or(0);
-    let mut seen = stage::Counts::default();
+    let mut seen = stage::StageCounts::default();
     for seed in first..first + variable("BOBBIN_UNITS").unwrap_or(SEEDS) {
-        let mut stage = Stage::new(seed);
+        let mut stage = ReplicaStage::new(seed);
         let played = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| stage.play()));
         if let Err(fault) = played {
             eprintln!("BOBBIN_SEED={seed} BOBBIN_UNITS=1\n{}", stage.story());

@@ -7,12 +7,12 @@ pub const CALLER: usize = 0;
 pub const CALLED: usize = 1;
 
 #[derive(Default)]
-pub struct Network {
-    connections: BTreeMap<u32, Connection>,
+pub struct ReplicaNetwork {
+    connections: BTreeMap<u32, NetworkConnection>,
     last: u32,
 }
 
-pub struct Connection {
+pub struct NetworkConnection {
     pub nodes: [usize; 2],
     /// Bytes on their way to each end.
     ways: [Way; 2],
@@ -38,10 +38,10 @@ pub enum Arrival {
 /// So much is under way at most: a sender waits then.
 const UNDER_WAY_MAX: usize = 600;
 
-impl Network {
+impl ReplicaNetwork {
     pub fn connect(&mut self, caller: usize, called: usize) -> u32 {
         self.last += 1;
-        let connection = Connection { nodes: [caller, called], ways: Default::default() };
+        let connection = NetworkConnection { nodes: [caller, called], ways: Default::default() };
         self.connections.insert(self.last, connection);
         self.last
     }

@@ -1,6 +1,6 @@
 //! A node: what it has, and what it does as a primary and as a replica.
 
-use bobbin_resp::{Limits, Parser, SharedSlice, Step};
+use bobbin_resp::{Limits, ParseStep, Parser, SharedSlice};
 use bobbin_server::engine::log::Feed;
 use bobbin_server::engine::log::feed::FeedReader;
 use bobbin_server::engine::log::history::{History, HistoryId};
@@ -8,7 +8,7 @@ use bobbin_server::replication::awaited::AwaitedStreams;
 use bobbin_server::replication::link::handshake::Introduction;
 use bobbin_server::replication::link::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 
-use crate::network::{Arrival, CALLED, CALLER, Network};
+use crate::network::{Arrival, CALLED, CALLER, ReplicaNetwork};
 
 /// Silence after which a connection is given up.
 pub const TIMEOUT_MS: i64 = 5_000;
@@ -25,7 +25,7 @@ const LIMITS: LinkLimits = LinkLimits {
     gathered_len_max: 300,
 };
 
-pub struct Node {
+pub struct ReplicaNode {
     pub at: usize,
     /// All that was carried out since the beginning: the data set.
     pub data: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Node {
     pub feed: Feed,
     /// The primary that it follows.
     pub uplink: Option<Uplink>,
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<NodeReplica>,
     /// Streams behind copies, for main connections that have not come.
     awaited: AwaitedStreams,
     /// Counts the parts that it was given.
@@ -77,7 +77,7 @@ pub enum CopyWay {
 }
 
 /// A primary's side.
-pub struct Replica {
+pub struct NodeReplica {
     /// It can take a copy by a connection of its own.
     is_capable: bool,
     /// It is such a connection.
@@ -122,7 +122,7 @@ pub enum Deed {
     Resumed,
 }
 
-impl Node {
+impl ReplicaNode {
     pub fn new(at: usize, id: HistoryId) -> Self {
         let feed = Feed::default();
         feed.begin(0);
@@ -163,7 +163,7 @@ impl Node {
     }
 
     /// Becomes a primary; the history goes on under this name.
-    pub fn lead(&mut self, network: &mut Network, id: HistoryId) {
+    pub fn lead(&mut self, network: &mut ReplicaNetwork, id: HistoryId) {
         self.leave(network);
         self.part += 1;
         self.uplink = None;
@@ -172,7 +172,7 @@ impl Node {
     }
 
     /// Becomes a replica.
-    pub fn follow(&mut self, network: &mut Network, primary: usize) {
+    pub fn follow(&mut self, network: &mut ReplicaNetwork, primary: usize) {
         self.leave(network);
         self.part += 1;
         self.uplink = Some(Uplink { primary, session: None, retry_ms: 0 });
@@ -180,7 +180,7 @@ impl Node {
     }
 
     /// Ends, and starts with what it had on disk: everything, or nothing.
-    pub fn restart(&mut self, network: &mut Network, id: HistoryId, keeps: bool) {
+    pub fn restart(&mut self, network: &mut ReplicaNetwork, id: HistoryId, keeps: bool) {
         self.leave(network);
         self.dismiss(network);
         let offset = self.offset();
@@ -198,7 +198,7 @@ impl Node {
         }
     }
 
-    fn leave(&mut self, network: &mut Network) {
+    fn leave(&mut self, network: &mut ReplicaNetwork) {
         if let Some(uplink) = &mut self.uplink
             && let Some(session) = uplink.session.take()
         {
@@ -207,14 +207,14 @@ impl Node {
         }
     }
 
-    fn dismiss(&mut self, network: &mut Network) {
+    fn dismiss(&mut self, network: &mut ReplicaNetwork) {
         for replica in self.replicas.drain(..) {
             network.close(replica.connection, CALLED);
         }
     }
 
     pub fn accept(&mut self, node: (usize, u64), connection: u32, now_ms: i64) {
-        self.replicas.push(Replica {
+        self.replicas.push(NodeReplica {
             is_capable: false,
             is_copy_channel: false,
             main_client: None,
@@ -241,10 +241,10 @@ impl Node {
     }
 
     /// Does what is due. Returns the primary that it wants to be connected with.
-    pub fn tick(&mut self, network: &mut Network, now_ms: i64) -> Option<usize> {
+    pub fn tick(&mut self, network: &mut ReplicaNetwork, now_ms: i64) -> Option<usize> {
         self.excuse(now_ms);
         self.awaited.look(now_ms);
-        let timed_out = |replica: &Replica| now_ms - replica.acked_ms > TIMEOUT_MS;
+        let timed_out = |replica: &NodeReplica| now_ms - replica.acked_ms > TIMEOUT_MS;
         for replica in self.replicas.extract_if(.., |replica| timed_out(replica)) {
             network.close(replica.connection, CALLED);
             self.awaited.copy_client_went(replica.connection.into(), now_ms);
@@ -278,7 +278,7 @@ impl Node {
         }
     }
 
-    fn lose(&mut self, network: &mut Network, now_ms: i64) {
+    fn lose(&mut self, network: &mut ReplicaNetwork, now_ms: i64) {
         self.leave(network);
         if let Some(uplink) = &mut self.uplink {
             uplink.retry_ms = now_ms + RETRY_MS;
@@ -318,7 +318,7 @@ impl Node {
     /// Something arrives from the primary.
     pub fn hear_primary(
         &mut self,
-        network: &mut Network,
+        network: &mut ReplicaNetwork,
         connection: u32,
         arrival: Arrival,
         now_ms: i64,
@@ -365,7 +365,7 @@ impl Node {
 
     fn look(
         &mut self,
-        network: &mut Network,
+        network: &mut ReplicaNetwork,
         session: &mut Session,
         deeds: &mut Vec<Deed>,
         now_ms: i64,
@@ -428,7 +428,7 @@ impl Node {
     /// Something arrives from a replica.
     pub fn hear_replica(
         &mut self,
-        network: &mut Network,
+        network: &mut ReplicaNetwork,
         connection: u32,
         arrival: Arrival,
         now_ms: i64,
@@ -534,7 +534,7 @@ impl Node {
     }
 
     /// Sends replicas what there is room for.
-    pub fn feed_replicas(&mut self, network: &mut Network, now_ms: i64) {
+    pub fn feed_replicas(&mut self, network: &mut ReplicaNetwork, now_ms: i64) {
         for replica in &mut self.replicas {
             let room = network.room(replica.connection, CALLED);
             if replica.awaits_stream
@@ -570,7 +570,7 @@ impl Node {
                 Source::End => Source::End,
             };
         }
-        let is_over = |replica: &mut Replica| matches!(replica.source, Source::End);
+        let is_over = |replica: &mut NodeReplica| matches!(replica.source, Source::End);
         for replica in self.replicas.extract_if(.., is_over) {
             network.close(replica.connection, CALLED);
             self.awaited.copy_client_went(replica.connection.into(), now_ms);
@@ -579,7 +579,7 @@ impl Node {
 
     /// The nodes that have acknowledged an offset.
     pub fn acknowledged(&self, offset: u64) -> Vec<(usize, u64)> {
-        let has = |replica: &&Replica| {
+        let has = |replica: &&NodeReplica| {
             matches!(replica.source, Source::Stream(_)) && replica.acked >= offset
         };
         self.replicas.iter().filter(has).map(|replica| replica.node).collect()
@@ -587,7 +587,7 @@ impl Node {
 }
 
 impl Session {
-    fn send(&mut self, network: &mut Network) {
+    fn send(&mut self, network: &mut ReplicaNetwork) {
         network.send(self.connection, CALLER, self.machine.output());
         self.machine.output().clear();
         if let (Some(connection), Some(channel)) =
@@ -609,7 +609,7 @@ fn next_command(input: &mut Vec<u8>) -> Option<Vec<String>> {
     }
     let (mut position, mut args) = (0, Vec::new());
     let step = Parser::default().next(input, &mut position, &Limits::new(1000), &mut args);
-    if !matches!(step, Ok(Step::Complete)) {
+    if !matches!(step, Ok(ParseStep::Complete)) {
         return None;
     }
     let words = args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();

@@ -5,21 +5,21 @@ use std::fmt::Write;
 
 use bobbin_server::engine::log::history::HistoryId;
 
-use crate::network::{Arrival, CALLED, CALLER, Network};
-use crate::node::{CopyWay, Deed, Node};
+use crate::network::{Arrival, CALLED, CALLER, ReplicaNetwork};
+use crate::node::{CopyWay, Deed, ReplicaNode};
 
-pub struct Stage {
+pub struct ReplicaStage {
     random: Random,
     now_ms: i64,
-    nodes: Vec<Node>,
-    network: Network,
+    nodes: Vec<ReplicaNode>,
+    network: ReplicaNetwork,
     names: u64,
     /// What there is of each history, as its primary wrote it.
     truth: BTreeMap<String, Truth>,
     /// Writes that WAIT confirmed.
     confirmed: Vec<Confirmed>,
     story: String,
-    pub counts: Counts,
+    pub counts: StageCounts,
 }
 
 /// A history.
@@ -39,7 +39,7 @@ struct Confirmed {
 
 /// What was seen.
 #[derive(Default, Debug)]
-pub struct Counts {
+pub struct StageCounts {
     copies: u64,
     copies_apart: u64,
     resumptions: u64,
@@ -48,7 +48,7 @@ pub struct Counts {
     rescued: u64,
 }
 
-impl Counts {
+impl StageCounts {
     pub fn add(&mut self, other: &Self) {
         self.copies += other.copies;
         self.copies_apart += other.copies_apart;
@@ -72,7 +72,7 @@ impl Counts {
 const STEPS: usize = 3000;
 const CALM_STEPS: usize = 1000;
 
-impl Stage {
+impl ReplicaStage {
     pub fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let count = 2 + random.below(4);
@@ -80,16 +80,16 @@ impl Stage {
             random,
             now_ms: 0,
             nodes: Vec::new(),
-            network: Network::default(),
+            network: ReplicaNetwork::default(),
             names: 0,
             truth: BTreeMap::new(),
             confirmed: Vec::new(),
             story: String::new(),
-            counts: Counts::default(),
+            counts: StageCounts::default(),
         };
         for at in 0..count {
             let id = stage.name();
-            stage.nodes.push(Node::new(at, id));
+            stage.nodes.push(ReplicaNode::new(at, id));
             stage.tell_truth(at);
         }
         for at in 1..count {
@@ -145,7 +145,7 @@ impl Stage {
             // chance.
             let (end, id) = (self.nodes[first].offset(), self.nodes[first].history.id);
             let has_all =
-                |node: &Node| node.is_up() && node.offset() == end && node.history.id == id;
+                |node: &ReplicaNode| node.is_up() && node.offset() == end && node.history.id == id;
             if self.nodes.iter().all(has_all) {
                 break;
             }

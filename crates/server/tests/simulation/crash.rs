@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use bobbin_server::base::random::Random;
 use bobbin_server::embedded::records::Start;
-use bobbin_server::embedded::{Embedded, Process, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
 use super::load::{ACCOUNTS, DATABASES, TWINS};
 use super::{below, encode, process, words};
@@ -17,7 +17,7 @@ pub type Digest = [u8; 20];
 
 /// What was logged behind a base.
 #[derive(Clone, Default)]
-pub struct History {
+pub struct LoggedHistory {
     /// `None`: nothing was there before.
     pub base: Option<Vec<u8>>,
     /// The last record that the base holds.
@@ -36,10 +36,10 @@ pub struct History {
 
 /// Makes states of logs.
 pub struct Checker {
-    process: Process,
+    process: EmbeddedProcess,
     start: Start,
     reader: Embedded,
-    session: Session,
+    session: EmbeddedSession,
 }
 
 impl Checker {
@@ -52,11 +52,11 @@ impl Checker {
     }
 
     /// Whether a crash may come at any time.
-    pub fn check(&mut self, history: &History) -> Result<(), String> {
+    pub fn check(&mut self, history: &LoggedHistory) -> Result<(), String> {
         self.examine(history).map_err(|fault| format!("{}\n{fault}", history.story))
     }
 
-    fn examine(&mut self, history: &History) -> Result<(), String> {
+    fn examine(&mut self, history: &LoggedHistory) -> Result<(), String> {
         self.begin(history)?;
         self.compare(history, history.number)?;
         for (number, bytes) in &history.records {
@@ -77,11 +77,11 @@ impl Checker {
         self.cut_short(history)
     }
 
-    fn begin(&mut self, history: &History) -> Result<(), String> {
+    fn begin(&mut self, history: &LoggedHistory) -> Result<(), String> {
         self.start.begin(history.base.as_deref())
     }
 
-    fn compare(&mut self, history: &History, number: u64) -> Result<(), String> {
+    fn compare(&mut self, history: &LoggedHistory, number: u64) -> Result<(), String> {
         match history.states.get(&number) {
             Some(state) if *state != self.start.digest() => {
                 let keys = self.shown();
@@ -94,7 +94,7 @@ impl Checker {
     }
 
     /// Ends the log anywhere.
-    fn cut_short(&mut self, history: &History) -> Result<(), String> {
+    fn cut_short(&mut self, history: &LoggedHistory) -> Result<(), String> {
         const CUTS: usize = 3;
         let bytes: Vec<u8> = history.records.iter().flat_map(|(_, bytes)| bytes.clone()).collect();
         let mut random = super::random(history.seed);
@@ -112,7 +112,7 @@ impl Checker {
         weigh(&mut self.reader, &mut self.session)
     }
 
-    pub fn digest_at_end(&mut self, history: &History) -> Result<Digest, String> {
+    pub fn digest_at_end(&mut self, history: &LoggedHistory) -> Result<Digest, String> {
         self.begin(history)?;
         for (_, bytes) in &history.records {
             self.start.carry_out(bytes)?;
@@ -121,7 +121,7 @@ impl Checker {
     }
 
     /// Checks accounts and twins behind each record, and not what was there.
-    pub fn weigh_all(&mut self, history: &History) -> Result<(), String> {
+    pub fn weigh_all(&mut self, history: &LoggedHistory) -> Result<(), String> {
         self.begin(history)?;
         for (number, bytes) in &history.records {
             self.start.carry_out(bytes)?;
@@ -141,7 +141,7 @@ impl Checker {
 }
 
 /// Whether accounts add up and twins are alike in all databases.
-pub fn weigh(reader: &mut Embedded, session: &mut Session) -> Result<(), String> {
+pub fn weigh(reader: &mut Embedded, session: &mut EmbeddedSession) -> Result<(), String> {
     let mut command = words("MGET");
     command.extend((0..ACCOUNTS).map(|account| format!("account:{account}")));
     command.extend((0..TWINS).flat_map(|twin| [format!("one:{twin}"), format!("two:{twin}")]));
@@ -170,7 +170,7 @@ pub fn weigh(reader: &mut Embedded, session: &mut Session) -> Result<(), String>
 }
 
 /// What a server that does it wrong would have logged; `None`: there is nothing to do wrong.
-impl History {
+impl LoggedHistory {
     fn chosen(&self, is_fit: impl Fn(usize) -> bool) -> Option<usize> {
         let fit: Vec<usize> = (0..self.records.len()).filter(|&at| is_fit(at)).collect();
         let mut random: Random = super::random(self.seed);

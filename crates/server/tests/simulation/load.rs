@@ -4,7 +4,7 @@
 
 use bobbin_server::base::random::Random;
 
-use super::{Command, below, words};
+use super::{CommandWords, below, words};
 
 pub const ACCOUNTS: usize = 5;
 pub const TWINS: usize = 3;
@@ -12,7 +12,7 @@ pub const DATABASES: usize = 2;
 
 /// How a unit's commands become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum UnitForm {
     Transaction,
     Script,
     Function,
@@ -35,7 +35,7 @@ end
 return 'done'";
 
 /// What makes the functions that units call.
-pub fn library() -> Command {
+pub fn library() -> CommandWords {
     let source = format!(
         "#!lua name=units\nredis.register_function('unit', function(KEYS, ARGV) {BODY}\nend)"
     );
@@ -43,7 +43,7 @@ pub fn library() -> Command {
 }
 
 /// The requests that have a unit carried out. `number` tells it from all others.
-pub fn unit(random: &mut Random, number: u64) -> Vec<Command> {
+pub fn unit(random: &mut Random, number: u64) -> Vec<CommandWords> {
     let mut commands = Vec::new();
     for _ in 0..below(random, 4) {
         commands.push(single(random));
@@ -70,15 +70,20 @@ pub fn unit(random: &mut Random, number: u64) -> Vec<Command> {
             commands.push(words(&format!("DEL unit-{number}-")));
         }
     }
-    let forms = [Form::Transaction, Form::Script, Form::Function, Form::ScriptInTransaction];
+    let forms = [
+        UnitForm::Transaction,
+        UnitForm::Script,
+        UnitForm::Function,
+        UnitForm::ScriptInTransaction,
+    ];
     let form = forms[below(random, forms.len())];
     requests(form, &commands, below(random, 2) == 0)
 }
 
 /// `declares`: scripts name the keys that they use.
-fn requests(form: Form, commands: &[Command], declares: bool) -> Vec<Command> {
-    let by_script = |begin: &[&str], commands: &[Command]| {
-        let mut request: Command = begin.iter().map(|&word| word.to_owned()).collect();
+fn requests(form: UnitForm, commands: &[CommandWords], declares: bool) -> Vec<CommandWords> {
+    let by_script = |begin: &[&str], commands: &[CommandWords]| {
+        let mut request: CommandWords = begin.iter().map(|&word| word.to_owned()).collect();
         let mut keys: Vec<&String> = Vec::new();
         if declares {
             keys = commands.iter().flatten().filter(|word| is_key(word)).collect();
@@ -92,13 +97,13 @@ fn requests(form: Form, commands: &[Command], declares: bool) -> Vec<Command> {
         request
     };
     match form {
-        Form::Script => vec![by_script(&["EVAL", BODY], commands)],
-        Form::Function => vec![by_script(&["FCALL", "unit"], commands)],
-        Form::Transaction => {
+        UnitForm::Script => vec![by_script(&["EVAL", BODY], commands)],
+        UnitForm::Function => vec![by_script(&["FCALL", "unit"], commands)],
+        UnitForm::Transaction => {
             let ends = [words("MULTI"), words("EXEC")];
             [&ends[..1], commands, &ends[1..]].concat()
         }
-        Form::ScriptInTransaction => {
+        UnitForm::ScriptInTransaction => {
             let (by, alone) = commands.split_at(commands.len() / 2);
             let mut all = vec![words("MULTI"), by_script(&["EVAL", BODY], by)];
             all.extend_from_slice(alone);
@@ -113,7 +118,7 @@ fn is_key(word: &str) -> bool {
 }
 
 /// A command that does no harm to accounts and twins.
-pub fn single(random: &mut Random) -> Command {
+pub fn single(random: &mut Random) -> CommandWords {
     let number = below(random, 1000);
     let mut key = |kind: &str| format!("{kind}:{}", below(random, 3));
     let [string, other] = ["string", "string"].map(&mut key);
@@ -186,7 +191,7 @@ pub fn single(random: &mut Random) -> Command {
 }
 
 /// What concerns more than keys, or goes on for long; alone.
-pub fn other(random: &mut Random) -> Command {
+pub fn other(random: &mut Random) -> CommandWords {
     let key = |kind: &str, random: &mut Random| format!("{kind}:{}", below(random, 3));
     let (list, zset) = (key("list", random), key("zset", random));
     let number = below(random, 100);

@@ -7,10 +7,10 @@ pub mod turns;
 
 use bobbin_server::base::random::Random;
 use bobbin_server::config::{Config, OptionId};
-use bobbin_server::embedded::Process;
+use bobbin_server::embedded::EmbeddedProcess;
 
 /// A command, in words.
-pub type Command = Vec<String>;
+pub type CommandWords = Vec<String>;
 
 /// A number below the limit.
 fn below(random: &mut Random, limit: usize) -> usize {
@@ -21,10 +21,10 @@ fn random(seed: u64) -> Random {
     Random::new(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-fn process() -> Process {
+fn process() -> EmbeddedProcess {
     let config = Config::new();
     config.set_internally(OptionId::io_driver, "epoll").expect("it is an option");
-    Process::new(config).expect("a server can be made")
+    EmbeddedProcess::new(config).expect("a server can be made")
 }
 
 fn encode<W: AsRef<[u8]>>(command: &[W]) -> Vec<u8> {
@@ -38,6 +38,6 @@ fn encode<W: AsRef<[u8]>>(command: &[W]) -> Vec<u8> {
     bytes
 }
 
-fn words(line: &str) -> Command {
+fn words(line: &str) -> CommandWords {
     line.split(' ').map(str::to_owned).collect()
 }

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bobbin_server::embedded::records::LogRecords;
-use bobbin_server::embedded::{Embedded, Process, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
-use super::crash::{Checker, History, weigh};
+use super::crash::{Checker, LoggedHistory, weigh};
 use super::load::{library, single, unit};
 use super::turns::heard;
 use super::{below, encode, process, random, words};
@@ -17,16 +17,16 @@ const BASES: usize = 3;
 /// Bases, each with the last record that it holds.
 type Bases = Vec<(Option<Vec<u8>>, u64)>;
 
-pub struct Stage {
-    process: Process,
+pub struct ThreadStage {
+    process: EmbeddedProcess,
     keeper: Embedded,
-    session: Session,
+    session: EmbeddedSession,
     records: LogRecords,
     checker: Checker,
     units: AtomicU64,
 }
 
-impl Stage {
+impl ThreadStage {
     pub fn new() -> Self {
         let process = process();
         let mut keeper = process.worker(1).expect("there are threads for all");
@@ -44,7 +44,8 @@ impl Stage {
         self.keeper.feed(&mut self.session, &encode(&library()));
         self.process.log(true);
         self.records.begin_file();
-        let mut whole = History { number: self.records.last(), seed, ..History::default() };
+        let mut whole =
+            LoggedHistory { number: self.records.last(), seed, ..LoggedHistory::default() };
         let bases = self.work(seed, &mut whole)?;
         let mut bytes = Vec::new();
         while let Some(number) = self.records.next(&mut bytes) {
@@ -64,7 +65,7 @@ impl Stage {
             let selected = before.iter().rev().find_map(|(_, bytes)| last_select(bytes));
             let begin = selected.map(|select| (number, select));
             let records = begin.into_iter().chain(behind).collect();
-            let history = History { base, number, records, ..History::default() };
+            let history = LoggedHistory { base, number, records, ..LoggedHistory::default() };
             if self.checker.digest_at_end(&history)? != state {
                 return Err(format!("the base of {number} and what follows make another state"));
             }
@@ -80,7 +81,7 @@ impl Stage {
     }
 
     /// Has all workers do their units; the bases that were made meanwhile.
-    fn work(&mut self, seed: u64, whole: &mut History) -> Result<Bases, String> {
+    fn work(&mut self, seed: u64, whole: &mut LoggedHistory) -> Result<Bases, String> {
         let Self { process, records, units, .. } = self;
         let (process, units, done) = (*process, &*units, AtomicBool::new(false));
         std::thread::scope(|scope| {
@@ -114,7 +115,7 @@ fn last_select(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(bytes[at..at + begin.len() + b"$1\r\n0\r\n".len()].to_vec())
 }
 
-fn send_units(process: Process, seed: u64, units: &AtomicU64) {
+fn send_units(process: EmbeddedProcess, seed: u64, units: &AtomicU64) {
     let mut worker = process.worker(seed).expect("there are threads for all");
     worker.set_time(1_700_000_000_000);
     let (mut session, mut random) = (worker.connect(), random(seed));
@@ -138,7 +139,7 @@ fn send_units(process: Process, seed: u64, units: &AtomicU64) {
 }
 
 /// What is heard, and the last record at that time.
-fn listen(process: Process, records: &LogRecords, done: &AtomicBool) -> Vec<(u64, String)> {
+fn listen(process: EmbeddedProcess, records: &LogRecords, done: &AtomicBool) -> Vec<(u64, String)> {
     let mut listener = process.worker(0).expect("there are threads for all");
     let mut session = listener.connect();
     for channel in ["units", "__keyevent@0__:del"] {

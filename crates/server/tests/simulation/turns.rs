@@ -5,23 +5,23 @@ use std::collections::VecDeque;
 
 use bobbin_server::base::random::Random;
 use bobbin_server::embedded::records::{BaseInProgress, LogRecords};
-use bobbin_server::embedded::{Embedded, Process, Session};
+use bobbin_server::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
-use super::crash::{Checker, Digest, History};
+use super::crash::{Checker, Digest, LoggedHistory};
 use super::load::{library, other, single, unit};
-use super::{Command, below, encode, process, words};
+use super::{CommandWords, below, encode, process, words};
 
 const WORKERS: usize = 3;
 const SESSIONS: usize = 5;
 const TURNS: usize = 150;
 
 /// A process, and another one that its log is carried out in.
-pub struct Stage {
-    process: Process,
+pub struct TurnStage {
+    process: EmbeddedProcess,
     workers: Vec<Embedded>,
     /// Its sessions do nothing but listen.
     listener: Embedded,
-    _listening: Session,
+    _listening: EmbeddedSession,
     records: LogRecords,
     checker: Checker,
     now_ms: i64,
@@ -29,7 +29,7 @@ pub struct Stage {
 }
 
 /// What they draw depends on the seed alone.
-fn workers(process: Process, seed: u64) -> Vec<Embedded> {
+fn workers(process: EmbeddedProcess, seed: u64) -> Vec<Embedded> {
     let worker = |number| {
         let mut worker = process.worker(seed * WORKERS as u64 + number).expect("there are flags");
         worker.work_in_slices();
@@ -41,18 +41,18 @@ fn workers(process: Process, seed: u64) -> Vec<Embedded> {
 /// A session, and what it is still to send.
 struct Client {
     worker: usize,
-    session: Session,
-    requests: VecDeque<Command>,
+    session: EmbeddedSession,
+    requests: VecDeque<CommandWords>,
 }
 
 /// What happens for one seed.
 struct Play<'a> {
-    stage: &'a mut Stage,
+    stage: &'a mut TurnStage,
     random: Random,
     clients: Vec<Client>,
     /// With the log as far as it goes; `None`: the log is off, or has no base.
-    history: Option<History>,
-    done: Vec<History>,
+    history: Option<LoggedHistory>,
+    done: Vec<LoggedHistory>,
     making: Option<Making>,
     is_on: bool,
     last: u64,
@@ -64,10 +64,10 @@ struct Play<'a> {
 /// A base in the making, and what is logged behind it.
 struct Making {
     base: BaseInProgress,
-    behind: History,
+    behind: LoggedHistory,
 }
 
-impl Stage {
+impl TurnStage {
     pub fn new() -> Self {
         let process = process();
         let mut listener = process.worker(0).expect("there are threads for all");
@@ -84,7 +84,7 @@ impl Stage {
     }
 
     /// What was logged when this seed decides what happens.
-    pub fn play(&mut self, seed: u64) -> Result<Vec<History>, String> {
+    pub fn play(&mut self, seed: u64) -> Result<Vec<LoggedHistory>, String> {
         self.process.log(false);
         self.workers = workers(self.process, seed);
         self.units = seed * 1_000;
@@ -135,11 +135,11 @@ impl Stage {
         }
         let story = |fault: String| format!("{}\n{fault}", story.join("\n"));
         outcome.map_err(story)?;
-        let told = |history| History { story: story(String::new()), ..history };
+        let told = |history| LoggedHistory { story: story(String::new()), ..history };
         Ok(done.into_iter().map(told).collect())
     }
 
-    pub fn check(&mut self, history: &History) -> Result<(), String> {
+    pub fn check(&mut self, history: &LoggedHistory) -> Result<(), String> {
         self.checker.check(history)
     }
 
@@ -167,7 +167,10 @@ impl Play<'_> {
         let (base, number) = self.stage.workers[1].begin_base();
         self.stage.records.begin_file();
         self.story.push(format!("(a base of {number})"));
-        self.making = Some(Making { base, behind: History { number, seed, ..History::default() } });
+        self.making = Some(Making {
+            base,
+            behind: LoggedHistory { number, seed, ..LoggedHistory::default() },
+        });
     }
 
     fn turns(&mut self, seed: u64) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! A cut: the keys of all databases as they were at one moment, read while they change.
 //!
 //! A cut begins with the whole process stopped, only while each shard's part of each database gets
-//! a [`Part`]. Then a walk goes through the tables in the order of positions, locks one shard at a
-//! time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
+//! a [`CutPart`]. Then a walk goes through the tables in the order of positions, locks one shard at
+//! a time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
 //! for the cut, and marks it. Threads also mark new entries there. The walk skips marked entries
 //! and removes their marks, so that no marks are left behind it:
 //!
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use crate::gate::GateGuard;
 use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
-use crate::shard::{CutHandle, CutState, Database, Part, Piece, Shard};
+use crate::shard::{CutHandle, CutPart, CutState, Database, Piece, Shard};
 
 /// All keys as they were at one moment. There is one cut at a time: a second one aborts the first.
 /// The thread that has the cut walks it to its end by `step`, even if it was aborted.
@@ -75,7 +75,7 @@ impl Cut {
                 if database.is_empty() {
                     continue;
                 }
-                database.join_cut(Part::new(Arc::clone(&shared), index, number));
+                database.join_cut(CutPart::new(Arc::clone(&shared), index, number));
                 has_expiring_fields |= database.may_have_expiring_fields();
                 CutDatabase::add(&mut databases, number, database);
             }

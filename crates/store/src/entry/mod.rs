@@ -35,12 +35,12 @@ use std::sync::Arc;
 
 use crate::value::prefetch::prefetch;
 use crate::value::{
-    AnyCollection, CHUNKED_LEN_MIN, Chunked, Collection, CollectionRef, Defragmenter, Encoding,
-    Hash, Kind, List, SLOT, Set, SortedSet, Stream, StringRef,
+    AnyCollection, CHUNKED_LEN_MIN, ChunkedString, Collection, CollectionRef, Defragmenter,
+    Encoding, Hash, List, SLOT, Set, SortedSet, Stream, StringRef, ValueType,
 };
 use access::ACCESS_MASK;
 
-pub use crate::value::Shared;
+pub use crate::value::SharedString;
 
 pub mod access;
 
@@ -67,7 +67,7 @@ const FRESH_ZEROS_MIN: usize = 64 * 1024;
 /// Collections of at most this many blocks of memory are freed at once.
 const LIGHT_EFFORT: usize = 64;
 
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<EntryHeader>();
 /// In the first byte the kind lies above the form.
 const KIND_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
@@ -80,24 +80,24 @@ const FLAGS: u8 = 0x0f;
 /// How the value lies in the entry. It is the low half of the first byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Form {
+enum ValueForm {
     /// The bytes themselves. They are `int`, `embstr` or `raw`, depending on their contents.
     Inline = 0,
     /// The bytes themselves, after a change in place: always `raw`.
     InlineRaw = 1,
     /// The bytes themselves, never `int`.
     InlineText = 2,
-    /// Eight bytes: a `Shared`.
+    /// Eight bytes: a `SharedString`.
     Shared = 3,
     /// `SLOT` bytes: the collection of the kind in the high half of the byte.
     Collection = 4,
-    /// Eight bytes: a `Chunked`.
+    /// Eight bytes: a `ChunkedString`.
     Chunked = 5,
 }
 
 /// The beginning of every entry, byte for byte.
 #[repr(C)]
-struct Header {
+struct EntryHeader {
     /// The form, and above it the kind.
     first: u8,
     /// The flags, and above them the lowest 4 of the access bits.
@@ -110,14 +110,15 @@ struct Header {
     value_len: u16,
 }
 
-const _: () = assert!(HEADER == 8 && offset_of!(Header, value_len) == 6);
+const _: () = assert!(HEADER == 8 && offset_of!(EntryHeader, value_len) == 6);
 
 /// A string that is converted to chunks stays in its block.
 const _: () = assert!(
-    size_of::<Chunked>() == size_of::<Shared>() && align_of::<Chunked>() == align_of::<Shared>()
+    size_of::<ChunkedString>() == size_of::<SharedString>()
+        && align_of::<ChunkedString>() == align_of::<SharedString>()
 );
 
-impl Form {
+impl ValueForm {
     #[inline(always)]
     const fn is_inline(self) -> bool {
         matches!(self, Self::Inline | Self::InlineRaw | Self::InlineText)
@@ -133,8 +134,8 @@ pub enum NewValue<'a> {
     InlineRaw(&'a [u8]),
     /// A short string for which OBJECT ENCODING never says `int`, because INCRBYFLOAT made it.
     InlineText(&'a [u8]),
-    Shared(Shared),
-    Chunked(Chunked),
+    Shared(SharedString),
+    Chunked(ChunkedString),
     Collection(AnyCollection),
 }
 
@@ -142,8 +143,8 @@ pub enum NewValue<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum ValueRef<'a> {
     Bytes(&'a [u8]),
-    Shared(&'a Shared),
-    Chunked(&'a Chunked),
+    Shared(&'a SharedString),
+    Chunked(&'a ChunkedString),
     Collection(CollectionRef<'a>),
 }
 
@@ -165,44 +166,44 @@ pub struct OwnedEntry {
     pointer: NonNull<u8>,
 }
 
-// SAFETY: nothing else has a pointer to the block, and its contents may be sent: `Shared` and
-// `Chunked` by the assertion below, collections by the one beside their list.
+// SAFETY: nothing else has a pointer to the block, and its contents may be sent: `SharedString` and
+// `ChunkedString` by the assertion below, collections by the one beside their list.
 unsafe impl Send for OwnedEntry {}
 
 const _: () = {
     const fn is_send<T: Send>() {}
-    is_send::<Shared>();
-    is_send::<Chunked>();
+    is_send::<SharedString>();
+    is_send::<ChunkedString>();
 };
 
-impl Header {
+impl EntryHeader {
     #[inline(always)]
     const fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 
     #[inline(always)]
-    const fn form(&self) -> Form {
+    const fn form(&self) -> ValueForm {
         match self.first & 0x0f {
-            0 => Form::Inline,
-            1 => Form::InlineRaw,
-            2 => Form::InlineText,
-            3 => Form::Shared,
-            4 => Form::Collection,
-            _ => Form::Chunked,
+            0 => ValueForm::Inline,
+            1 => ValueForm::InlineRaw,
+            2 => ValueForm::InlineText,
+            3 => ValueForm::Shared,
+            4 => ValueForm::Collection,
+            _ => ValueForm::Chunked,
         }
     }
 
     /// The kind. A string's bits are 0.
     #[inline(always)]
-    const fn kind(&self) -> Kind {
+    const fn kind(&self) -> ValueType {
         match self.first >> KIND_SHIFT {
-            0 => Kind::String,
-            1 => Kind::List,
-            2 => Kind::Set,
-            3 => Kind::SortedSet,
-            4 => Kind::Hash,
-            _ => Kind::Stream,
+            0 => ValueType::String,
+            1 => ValueType::List,
+            2 => ValueType::Set,
+            3 => ValueType::SortedSet,
+            4 => ValueType::Hash,
+            _ => ValueType::Stream,
         }
     }
 
@@ -248,14 +249,14 @@ impl<'a> NewValue<'a> {
     }
 
     #[inline(always)]
-    const fn form(&self) -> Form {
+    const fn form(&self) -> ValueForm {
         match self {
-            NewValue::Inline(_) => Form::Inline,
-            NewValue::InlineRaw(_) => Form::InlineRaw,
-            NewValue::InlineText(_) => Form::InlineText,
-            NewValue::Shared(_) => Form::Shared,
-            NewValue::Chunked(_) => Form::Chunked,
-            NewValue::Collection(_) => Form::Collection,
+            NewValue::Inline(_) => ValueForm::Inline,
+            NewValue::InlineRaw(_) => ValueForm::InlineRaw,
+            NewValue::InlineText(_) => ValueForm::InlineText,
+            NewValue::Shared(_) => ValueForm::Shared,
+            NewValue::Chunked(_) => ValueForm::Chunked,
+            NewValue::Collection(_) => ValueForm::Collection,
         }
     }
 
@@ -264,7 +265,7 @@ impl<'a> NewValue<'a> {
     const fn first_byte(&self) -> u8 {
         match self {
             NewValue::Collection(collection) => {
-                Form::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
+                ValueForm::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
             }
             _ => self.form() as u8,
         }
@@ -332,7 +333,7 @@ impl OwnedEntry {
             flags |= LONG_KEY;
             end += 4;
         }
-        let mut header = Header {
+        let mut header = EntryHeader {
             first: value.first_byte(),
             flags,
             key_len: key.len() as u8,
@@ -461,10 +462,12 @@ impl Emptied {
         // again.
         unsafe {
             match look.header().form() {
-                Form::Inline | Form::InlineRaw | Form::InlineText => look.to_new_value(),
-                Form::Shared => NewValue::Shared(self.0.add(at).cast().read()),
-                Form::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
-                Form::Collection => {
+                ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => {
+                    look.to_new_value()
+                }
+                ValueForm::Shared => NewValue::Shared(self.0.add(at).cast().read()),
+                ValueForm::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
+                ValueForm::Collection => {
                     NewValue::Collection(AnyCollection::read(look.header().kind(), self.0.add(at)))
                 }
             }
@@ -492,7 +495,7 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline(always)]
-    fn header(self) -> &'a Header {
+    fn header(self) -> &'a EntryHeader {
         // SAFETY: *whole*: an entry begins with its header. *Held*: it does not change in 'a.
         unsafe { self.pointer.cast().as_ref() }
     }
@@ -546,9 +549,9 @@ impl<'a> EntryRef<'a> {
     fn end(self) -> usize {
         let (offset, len) = self.key_place();
         let value = match self.header().form() {
-            Form::Inline | Form::InlineRaw | Form::InlineText => self.value_len(),
-            Form::Shared | Form::Chunked => 8,
-            Form::Collection => SLOT,
+            ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => self.value_len(),
+            ValueForm::Shared | ValueForm::Chunked => 8,
+            ValueForm::Collection => SLOT,
         };
         offset + len + value
     }
@@ -567,7 +570,7 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline(always)]
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> ValueType {
         self.header().kind()
     }
 
@@ -604,12 +607,12 @@ impl<'a> EntryRef<'a> {
         // collection. *Held*: it lives and does not change in 'a.
         unsafe {
             match self.header().form() {
-                Form::Inline | Form::InlineRaw | Form::InlineText => {
+                ValueForm::Inline | ValueForm::InlineRaw | ValueForm::InlineText => {
                     ValueRef::Bytes(self.bytes(at, self.value_len()))
                 }
-                Form::Shared => ValueRef::Shared(self.at(at)),
-                Form::Chunked => ValueRef::Chunked(self.at(at)),
-                Form::Collection => {
+                ValueForm::Shared => ValueRef::Shared(self.at(at)),
+                ValueForm::Chunked => ValueRef::Chunked(self.at(at)),
+                ValueForm::Collection => {
                     ValueRef::Collection(CollectionRef::new(self.kind(), self.pointer.add(at)))
                 }
             }
@@ -687,12 +690,15 @@ impl<'a> EntryRef<'a> {
 
     /// Whether the string was changed in place since it was set.
     pub fn is_raw(self) -> bool {
-        matches!(self.header().form(), Form::InlineRaw | Form::Shared | Form::Chunked)
+        matches!(
+            self.header().form(),
+            ValueForm::InlineRaw | ValueForm::Shared | ValueForm::Chunked
+        )
     }
 
     /// Whether the string counts as text even if it is an integer.
     fn is_text(self) -> bool {
-        self.header().form() == Form::InlineText
+        self.header().form() == ValueForm::InlineText
     }
 
     /// The answer of OBJECT ENCODING, by the rules of valkey-server 9.1.2: `embstr` depends on the
@@ -752,7 +758,7 @@ impl<'a> EntryMut<'a> {
     }
 
     #[inline(always)]
-    fn header_mut(&mut self) -> &mut Header {
+    fn header_mut(&mut self) -> &mut EntryHeader {
         // SAFETY: *whole*: an entry begins with its header. *Held*: nothing else uses the entry,
         // and it is borrowed exclusively while the result is used.
         unsafe { self.pointer.cast().as_mut() }
@@ -806,9 +812,9 @@ impl<'a> EntryMut<'a> {
     pub fn string_mut(&mut self, len: usize) -> Option<&mut [u8]> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
-        if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it in the
-            // borrow.
+        if form == ValueForm::Shared {
+            // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it
+            // in the borrow.
             return padded(unsafe { self.at_mut(at) }, len);
         } else if !form.is_inline() {
             return None;
@@ -824,7 +830,7 @@ impl<'a> EntryMut<'a> {
         }
         let len = len.max(old_len);
         let header = self.header_mut();
-        (header.first, header.value_len) = (Form::InlineRaw as u8, len as u16);
+        (header.first, header.value_len) = (ValueForm::InlineRaw as u8, len as u16);
         // SAFETY: *whole*: the string's bytes lie there; the last of them were set to zero above.
         // *Held*: nothing else uses them in the borrow.
         unsafe { Some(NonNull::slice_from_raw_parts(self.pointer.add(at), len).as_mut()) }
@@ -834,29 +840,29 @@ impl<'a> EntryMut<'a> {
     /// Converts the string to chunks if necessary. Other readers of the string keep its old
     /// contents, and only changed chunks are copied. `None`: the string lies in its entry.
     #[cold]
-    pub fn chunked_mut(&mut self, len: usize) -> Option<&mut Chunked> {
+    pub fn chunked_mut(&mut self, len: usize) -> Option<&mut ChunkedString> {
         let look = self.as_ref();
         let (form, at) = (look.header().form(), look.value_offset());
-        if form == Form::Shared {
-            // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it. An
-            // empty one stays in its place, so that the entry is whole even if the conversion
+        if form == ValueForm::Shared {
+            // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
+            // An empty one stays in its place, so that the entry is whole even if the conversion
             // panics.
-            let shared = std::mem::take(unsafe { self.at_mut::<Shared>(at) });
-            let chunked = Chunked::from_shared(shared);
-            // SAFETY: the place has room for a `Chunked`, which has the size and alignment of a
-            // `Shared`. The empty string that lies there is dropped first.
+            let shared = std::mem::take(unsafe { self.at_mut::<SharedString>(at) });
+            let chunked = ChunkedString::from_shared(shared);
+            // SAFETY: the place has room for a `ChunkedString`, which has the size and alignment of
+            // a `SharedString`. The empty string that lies there is dropped first.
             unsafe {
                 let place = self.pointer.add(at);
-                place.cast::<Shared>().drop_in_place();
+                place.cast::<SharedString>().drop_in_place();
                 place.cast().write(chunked);
             }
-            self.header_mut().first = Form::Chunked as u8;
-        } else if form != Form::Chunked {
+            self.header_mut().first = ValueForm::Chunked as u8;
+        } else if form != ValueForm::Chunked {
             return None;
         }
-        // SAFETY: the form says that a `Chunked` lies there. *Held*: nothing else uses it in the
-        // borrow.
-        let chunked = unsafe { self.at_mut::<Chunked>(at) };
+        // SAFETY: the form says that a `ChunkedString` lies there. *Held*: nothing else uses it in
+        // the borrow.
+        let chunked = unsafe { self.at_mut::<ChunkedString>(at) };
         chunked.grow(len);
         Some(chunked)
     }
@@ -876,15 +882,15 @@ impl<'a> EntryMut<'a> {
     /// to help.
     pub(crate) fn defragment(self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         match self.as_ref().kind() {
-            Kind::String => {
+            ValueType::String => {
                 self.defragment_string(defragmenter);
                 0
             }
-            Kind::List => self.defragment_collection::<List>(from, defragmenter),
-            Kind::Set => self.defragment_collection::<Set>(from, defragmenter),
-            Kind::SortedSet => self.defragment_collection::<SortedSet>(from, defragmenter),
-            Kind::Hash => self.defragment_collection::<Hash>(from, defragmenter),
-            Kind::Stream => self.defragment_collection::<Stream>(from, defragmenter),
+            ValueType::List => self.defragment_collection::<List>(from, defragmenter),
+            ValueType::Set => self.defragment_collection::<Set>(from, defragmenter),
+            ValueType::SortedSet => self.defragment_collection::<SortedSet>(from, defragmenter),
+            ValueType::Hash => self.defragment_collection::<Hash>(from, defragmenter),
+            ValueType::Stream => self.defragment_collection::<Stream>(from, defragmenter),
         }
     }
 
@@ -898,12 +904,12 @@ impl<'a> EntryMut<'a> {
 
     fn defragment_string(mut self, defragmenter: &mut Defragmenter<'_>) {
         let look = self.as_ref();
-        if look.header().form() != Form::Shared {
+        if look.header().form() != ValueForm::Shared {
             return;
         }
         let at = look.value_offset();
-        // SAFETY: the form says that a `Shared` lies there. *Held*: nothing else uses it.
-        let shared = unsafe { self.at_mut::<Shared>(at) };
+        // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
+        let shared = unsafe { self.at_mut::<SharedString>(at) };
         if let Some(string) = Arc::get_mut(shared)
             && defragmenter.wants(NonNull::from(string.as_slice()).cast())
         {
@@ -927,7 +933,7 @@ impl<'a> EntryMut<'a> {
 }
 
 /// A long string, padded with zeros to at least `len` bytes. `None`: that needs chunks.
-fn padded(shared: &mut Shared, len: usize) -> Option<&mut [u8]> {
+fn padded(shared: &mut SharedString, len: usize) -> Option<&mut [u8]> {
     if len.max(shared.len()) >= CHUNKED_LEN_MIN {
         let grows = len > shared.len();
         return Arc::get_mut(shared).filter(|_| !grows).map(Vec::as_mut_slice);

@@ -22,7 +22,7 @@ fn every_form_reads_back_for_every_key_length() {
                 NewValue::InlineRaw(b"raw"),
                 NewValue::InlineText(b"text"),
                 NewValue::Shared(Arc::new(vec![9; 5000])),
-                NewValue::Chunked(Chunked::from_bytes(b"chunks", 300_000)),
+                NewValue::Chunked(ChunkedString::from_bytes(b"chunks", 300_000)),
             ] {
                 let entry = OwnedEntry::new(&key, value.clone(), expire_ms, 0x0abc_def1);
                 let look = entry.as_ref();

@@ -6,14 +6,14 @@ use super::{LATITUDE_MAX, LONGITUDE_MAX, STEPS_MAX};
 
 /// A place on the map.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Position {
+pub struct GeoPosition {
     pub longitude: f64,
     pub latitude: f64,
 }
 
 /// Two bits for each step, the first step in the highest bits: longitude, then latitude.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cell {
+pub struct GeoCell {
     pub(super) bits: u64,
     pub(super) steps: u32,
 }
@@ -25,9 +25,9 @@ pub(super) struct Area {
     pub latitude: (f64, f64),
 }
 
-impl Cell {
+impl GeoCell {
     /// The cell that contains a position.
-    pub(super) fn around(position: Position, steps: u32) -> Self {
+    pub(super) fn around(position: GeoPosition, steps: u32) -> Self {
         let bits = interleave(
             fraction(position.latitude, LATITUDE_MAX, steps),
             fraction(position.longitude, LONGITUDE_MAX, steps),
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn neighbours_wrap() {
-        let corner = Cell { bits: 0, steps: 2 };
-        assert_eq!(corner.neighbour(-1, 0), Cell { bits: interleave(0, 3), steps: 2 });
-        assert_eq!(corner.neighbour(1, -1), Cell { bits: interleave(3, 1), steps: 2 });
+        let corner = GeoCell { bits: 0, steps: 2 };
+        assert_eq!(corner.neighbour(-1, 0), GeoCell { bits: interleave(0, 3), steps: 2 });
+        assert_eq!(corner.neighbour(1, -1), GeoCell { bits: interleave(3, 1), steps: 2 });
     }
 }

@@ -9,7 +9,7 @@
 mod cell;
 mod shape;
 
-pub use cell::{Cell, Position};
+pub use cell::{GeoCell, GeoPosition};
 pub use shape::Shape;
 
 /// Bits of each coordinate in a score.
@@ -20,7 +20,7 @@ pub const LONGITUDE_MAX: f64 = 180.0;
 /// The projection ends at this latitude.
 pub const LATITUDE_MAX: f64 = 85.051_128_78;
 
-impl Position {
+impl GeoPosition {
     /// `None`: the map has no such position.
     pub fn new(longitude: f64, latitude: f64) -> Option<Self> {
         let on_map = (-LONGITUDE_MAX..=LONGITUDE_MAX).contains(&longitude)
@@ -30,12 +30,12 @@ impl Position {
 
     /// The score of this position in a sorted set.
     pub fn score(self) -> u64 {
-        Cell::around(self, STEPS_MAX).bits
+        GeoCell::around(self, STEPS_MAX).bits
     }
 
     /// The middle of the cell that a score stands for. Any score is allowed.
     pub fn from_score(score: f64) -> Self {
-        let area = Cell { bits: to_bits(score), steps: STEPS_MAX }.area();
+        let area = GeoCell { bits: to_bits(score), steps: STEPS_MAX }.area();
         let middle = |(min, max): (f64, f64), bound: f64| ((min + max) / 2.0).clamp(-bound, bound);
         Self {
             longitude: middle(area.longitude, LONGITUDE_MAX),
@@ -106,38 +106,38 @@ mod tests {
 
     use super::*;
 
-    const PALERMO: Position = Position { longitude: 13.361389, latitude: 38.115556 };
-    const CATANIA: Position = Position { longitude: 15.087269, latitude: 37.502669 };
+    const PALERMO: GeoPosition = GeoPosition { longitude: 13.361389, latitude: 38.115556 };
+    const CATANIA: GeoPosition = GeoPosition { longitude: 15.087269, latitude: 37.502669 };
 
     #[test]
     fn known_places() {
         assert_eq!(PALERMO.score(), 3_479_099_956_230_698);
         assert_eq!(CATANIA.score(), 3_479_447_370_796_909);
-        let stored = |place: Position| Position::from_score(place.score() as f64);
+        let stored = |place: GeoPosition| GeoPosition::from_score(place.score() as f64);
         assert_eq!(&stored(PALERMO).geohash(), b"sqc8b49rny0");
         assert_eq!(&stored(CATANIA).geohash(), b"sqdtr74hyu0");
         let distance = stored(PALERMO).distance(stored(CATANIA));
         assert_eq!(format!("{distance:.4}"), "166274.1516");
-        assert!(Position::new(181.0, 0.0).is_none() && Position::new(0.0, 86.0).is_none());
-        assert!(Position::new(f64::NAN, 0.0).is_none());
-        assert!(Position::from_score(0.0).longitude < -179.9);
+        assert!(GeoPosition::new(181.0, 0.0).is_none() && GeoPosition::new(0.0, 86.0).is_none());
+        assert!(GeoPosition::new(f64::NAN, 0.0).is_none());
+        assert!(GeoPosition::from_score(0.0).longitude < -179.9);
     }
 
-    fn position() -> impl Strategy<Value = Position> {
+    fn position() -> impl Strategy<Value = GeoPosition> {
         (-LONGITUDE_MAX..=LONGITUDE_MAX, -LATITUDE_MAX..=LATITUDE_MAX)
-            .prop_map(|(longitude, latitude)| Position { longitude, latitude })
+            .prop_map(|(longitude, latitude)| GeoPosition { longitude, latitude })
     }
 
     proptest! {
         #[test]
         fn a_score_is_within_a_metre(place in position()) {
-            let stored = Position::from_score(place.score() as f64);
+            let stored = GeoPosition::from_score(place.score() as f64);
             prop_assert!(place.distance(stored) < 1.0);
         }
 
         #[test]
         fn no_score_panics(score: f64) {
-            let place = Position::from_score(score);
+            let place = GeoPosition::from_score(score);
             place.geohash();
             prop_assert!(place.latitude.abs() <= LATITUDE_MAX);
         }
@@ -152,10 +152,10 @@ mod tests {
             angle in 0.0..std::f64::consts::TAU,
             part in 0.0..0.999f64,
         ) {
-            let centre = Position { longitude, latitude };
+            let centre = GeoPosition { longitude, latitude };
             let circle = Shape::Circle { centre, radius };
             let (north, east) = (angle.cos() * part * radius, angle.sin() * part * radius);
-            let inside = Position {
+            let inside = GeoPosition {
                 latitude: latitude + degrees(north / EARTH_RADIUS),
                 longitude: longitude + degrees(east / EARTH_RADIUS / radians(latitude).cos()),
             };

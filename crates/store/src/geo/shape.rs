@@ -2,25 +2,25 @@
 
 use std::ops::Range;
 
-use super::cell::{Cell, Position};
+use super::cell::{GeoCell, GeoPosition};
 use super::{EARTH_RADIUS, STEPS_MAX, degrees, radians};
 
 /// A circle or a rectangle on the earth.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Shape {
     Circle {
-        centre: Position,
+        centre: GeoPosition,
         radius: f64,
     },
     /// A rectangle along the coordinates.
     Box {
-        centre: Position,
+        centre: GeoPosition,
         width: f64,
         height: f64,
     },
     Polygon {
-        centre: Position,
-        vertices: Vec<Position>,
+        centre: GeoPosition,
+        vertices: Vec<GeoPosition>,
     },
 }
 
@@ -32,7 +32,7 @@ struct Bounds {
 
 impl Shape {
     /// Distances from a polygon are measured from the mean of its vertices.
-    pub fn polygon(vertices: Vec<Position>) -> Self {
+    pub fn polygon(vertices: Vec<GeoPosition>) -> Self {
         let (mut x, mut y, mut z) = (0.0, 0.0, 0.0);
         for vertex in &vertices {
             let (longitude, latitude) = (radians(vertex.longitude), radians(vertex.latitude));
@@ -40,7 +40,7 @@ impl Shape {
             y += latitude.cos() * longitude.sin();
             z += latitude.sin();
         }
-        let centre = Position {
+        let centre = GeoPosition {
             longitude: degrees(f64::atan2(y, x)),
             latitude: degrees(f64::atan2(z, (x * x + y * y).sqrt())),
         };
@@ -48,7 +48,7 @@ impl Shape {
     }
 
     /// The distance of a position from the centre, if it lies in the shape.
-    pub fn distance_within(&self, position: Position) -> Option<f64> {
+    pub fn distance_within(&self, position: GeoPosition) -> Option<f64> {
         match self {
             Self::Circle { centre, radius } => {
                 let distance = centre.distance(position);
@@ -58,7 +58,8 @@ impl Shape {
                 if position.latitude_distance(*centre) > height / 2.0 {
                     return None;
                 }
-                let below = Position { longitude: centre.longitude, latitude: position.latitude };
+                let below =
+                    GeoPosition { longitude: centre.longitude, latitude: position.latitude };
                 let inside = position.distance(below) <= width / 2.0;
                 inside.then(|| centre.distance(position))
             }
@@ -72,15 +73,15 @@ impl Shape {
     /// reads them. A shape as large as the Earth may give the same range twice.
     pub fn score_ranges(&self) -> Vec<Range<u64>> {
         let (centre, bounds) = (self.centre(), self.bounds());
-        if Position::new(centre.longitude, centre.latitude).is_none() {
+        if GeoPosition::new(centre.longitude, centre.latitude).is_none() {
             // The centre is nearer to a pole than any position can be: Redis finds nothing there.
             return Vec::new();
         }
         let mut steps = steps_for(self.reach(&bounds), centre.latitude);
-        let mut cell = Cell::around(centre, steps);
+        let mut cell = GeoCell::around(centre, steps);
         if steps > 1 && !covered_by_neighbours(cell, &bounds) {
             steps -= 1;
-            cell = Cell::around(centre, steps);
+            cell = GeoCell::around(centre, steps);
         }
         let needed = |(east, north): (i32, i32)| {
             let area = cell.area();
@@ -90,7 +91,7 @@ impl Shape {
                     || east < 0 && area.longitude.0 < bounds.longitude.0
                     || east > 0 && area.longitude.1 > bounds.longitude.1)
         };
-        let mut cells: Vec<Cell> = Vec::with_capacity(AROUND.len());
+        let mut cells: Vec<GeoCell> = Vec::with_capacity(AROUND.len());
         for by in AROUND.into_iter().filter(|&by| needed(by)) {
             let next = cell.neighbour(by.0, by.1);
             // Redis skips a cell that equals the one before it, unless that is the first.
@@ -99,7 +100,7 @@ impl Shape {
                 cells.push(next);
             }
         }
-        cells.into_iter().map(Cell::scores).collect()
+        cells.into_iter().map(GeoCell::scores).collect()
     }
 
     /// How much work it is to check whether a position lies in the shape. The unit is about the
@@ -111,7 +112,7 @@ impl Shape {
         }
     }
 
-    fn centre(&self) -> Position {
+    fn centre(&self) -> GeoPosition {
         match self {
             Self::Circle { centre, .. }
             | Self::Box { centre, .. }
@@ -130,7 +131,9 @@ impl Shape {
                 let (west, east) = bounds.longitude;
                 let (south, north) = bounds.latitude;
                 [(west, north), (east, north), (west, south), (east, south)]
-                    .map(|(longitude, latitude)| centre.distance(Position { longitude, latitude }))
+                    .map(|(longitude, latitude)| {
+                        centre.distance(GeoPosition { longitude, latitude })
+                    })
                     .into_iter()
                     .fold(0.0, f64::max)
             }
@@ -142,7 +145,7 @@ impl Shape {
             Self::Circle { centre, radius } => (centre, *radius, *radius),
             Self::Box { centre, width, height } => (centre, width / 2.0, height / 2.0),
             Self::Polygon { vertices, .. } => {
-                let range = |coordinate: fn(&Position) -> f64| {
+                let range = |coordinate: fn(&GeoPosition) -> f64| {
                     let all = || vertices.iter().map(coordinate);
                     (all().fold(f64::INFINITY, f64::min), all().fold(f64::NEG_INFINITY, f64::max))
                 };
@@ -183,7 +186,7 @@ fn steps_for(reach: f64, latitude: f64) -> u32 {
 }
 
 /// Whether the neighbouring cells reach beyond the bounds on all sides.
-fn covered_by_neighbours(cell: Cell, bounds: &Bounds) -> bool {
+fn covered_by_neighbours(cell: GeoCell, bounds: &Bounds) -> bool {
     let area = |east, north| cell.neighbour(east, north).area();
     let (north, south, east, west) = (area(0, 1), area(0, -1), area(1, 0), area(-1, 0));
     let short = north.latitude.1 < bounds.latitude.1
@@ -194,7 +197,7 @@ fn covered_by_neighbours(cell: Cell, bounds: &Bounds) -> bool {
 }
 
 /// Whether a ray from the position to the east crosses an odd number of edges.
-fn contains(vertices: &[Position], position: Position) -> bool {
+fn contains(vertices: &[GeoPosition], position: GeoPosition) -> bool {
     let mut inside = false;
     let mut from = vertices.len().wrapping_sub(1);
     for (at, a) in vertices.iter().enumerate() {
@@ -223,8 +226,8 @@ const MERCATOR_MAX: f64 = 20_037_726.37;
 mod tests {
     use super::*;
 
-    fn at(longitude: f64, latitude: f64) -> Position {
-        Position { longitude, latitude }
+    fn at(longitude: f64, latitude: f64) -> GeoPosition {
+        GeoPosition { longitude, latitude }
     }
 
     #[test]

@@ -30,7 +30,7 @@ const MIXING_ROUNDS: usize = 4;
 /// The secrets of the function. A value of this type proves that the processor has the
 /// instructions.
 #[derive(Clone)]
-pub(super) struct Keys {
+pub(super) struct AesKeys {
     cipher: Cipher,
     /// The state before the first block of a chain, and the keys of the rounds after each block.
     start: __m128i,
@@ -43,7 +43,7 @@ pub(super) struct Keys {
 #[derive(Clone)]
 struct Cipher([__m128i; ROUNDS + 1]);
 
-impl Keys {
+impl AesKeys {
     /// `None`: the processor lacks the instructions.
     pub(super) fn new(key: &[u8; KEY_LEN]) -> Option<Self> {
         // SAFETY: the function needs the feature `aes`, and is called only if the processor has it.
@@ -69,7 +69,7 @@ impl Keys {
 
     #[inline(always)]
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
-        // SAFETY: the function needs the feature `aes`. `new` makes `Keys` only if the processor
+        // SAFETY: the function needs the feature `aes`. `new` makes `AesKeys` only if the processor
         // has it, and nothing else makes them.
         unsafe { self.hash_here(key) }
     }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn the_instructions_do_what_the_reference_does() {
         let key: [u8; KEY_LEN] = std::array::from_fn(|i| KEY[i % BLOCK].rotate_left(i as u32 / 3));
-        let Some(keys) = Keys::new(&key) else { return };
+        let Some(keys) = AesKeys::new(&key) else { return };
         let reference = ReferenceHash::new(&key);
         let bytes: Vec<u8> = (0..200).map(|i: u8| i.wrapping_mul(151) ^ i >> 2).collect();
         for len in 0..=144 {
@@ -324,7 +324,7 @@ mod tests {
             start in 0usize..BLOCK,
         ) {
             let text = &text[start.min(text.len())..];
-            if let Some(keys) = Keys::new(&key) {
+            if let Some(keys) = AesKeys::new(&key) {
                 prop_assert_eq!(keys.hash(text), ReferenceHash::new(&key).hash(text));
             }
         }

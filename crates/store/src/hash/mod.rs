@@ -7,7 +7,7 @@
 //! The three parts share no bit. So the bits that choose the shard do not matter inside its table,
 //! and a tag tells keys of one bucket apart. The database is not hashed, so a key has the same
 //! shard in all databases. One of the unused bits is always set, so no key's hash equals
-//! [`Hash::default`].
+//! [`KeyHash::default`].
 
 #[cfg(target_arch = "x86_64")]
 mod aes;
@@ -29,9 +29,9 @@ const PRESENT: u64 = 1 << TAG_BITS;
 
 /// A key's hash, divided into the parts that the keyspace uses. The default is no key's hash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Default)]
-pub struct Hash(pub u64);
+pub struct KeyHash(pub u64);
 
-impl Hash {
+impl KeyHash {
     /// Which shard the key belongs to.
     #[inline(always)]
     pub const fn shard(self) -> usize {
@@ -56,17 +56,17 @@ impl Hash {
 /// that sees the order of SCAN. So nobody can compute keys that collide; see
 /// `docs/adr/0013-keyed-hashing.md`.
 #[derive(Clone)]
-pub struct Hasher(Form);
+pub struct Hasher(HashFunction);
 
 /// Bytes of a hasher's key.
 pub const KEY_LEN: usize = 32;
 
 #[derive(Clone)]
 #[allow(clippy::large_enum_variant, reason = "there are two or three hashers in a process")]
-enum Form {
+enum HashFunction {
     #[cfg(target_arch = "x86_64")]
-    Aes(aes::Keys),
-    Sip(sip::Keys),
+    Aes(aes::AesKeys),
+    Sip(sip::SipKeys),
     /// A function that a test gives.
     #[cfg(test)]
     Given(fn(&[u8]) -> u64),
@@ -76,10 +76,10 @@ impl Hasher {
     /// Makes a hasher. Equal keys give equal hashes on processors of one kind.
     pub fn with_key(key: &[u8; KEY_LEN]) -> Self {
         #[cfg(target_arch = "x86_64")]
-        if let Some(keys) = aes::Keys::new(key) {
-            return Self(Form::Aes(keys));
+        if let Some(keys) = aes::AesKeys::new(key) {
+            return Self(HashFunction::Aes(keys));
         }
-        Self(Form::Sip(sip::Keys::new(key)))
+        Self(HashFunction::Sip(sip::SipKeys::new(key)))
     }
 
     /// A hasher that is not secret, for tests and for checks of files.
@@ -92,19 +92,19 @@ impl Hasher {
     /// A hasher for tests of keys that collide.
     #[cfg(test)]
     pub(crate) fn given(hash: fn(&[u8]) -> u64) -> Self {
-        Self(Form::Given(hash))
+        Self(HashFunction::Given(hash))
     }
 
     #[inline(always)]
-    pub fn hash(&self, key: &[u8]) -> Hash {
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
         let hash = match &self.0 {
             #[cfg(target_arch = "x86_64")]
-            Form::Aes(keys) => keys.hash(key),
-            Form::Sip(keys) => keys.hash(key),
+            HashFunction::Aes(keys) => keys.hash(key),
+            HashFunction::Sip(keys) => keys.hash(key),
             #[cfg(test)]
-            Form::Given(hash) => hash(key),
+            HashFunction::Given(hash) => hash(key),
         };
-        Hash(hash | PRESENT)
+        KeyHash(hash | PRESENT)
     }
 }
 
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn hashers() -> impl Iterator<Item = Hasher> {
-        let sip = |seed| Hasher(Form::Sip(sip::Keys::new(&[seed; KEY_LEN])));
+        let sip = |seed| Hasher(HashFunction::Sip(sip::SipKeys::new(&[seed; KEY_LEN])));
         (1..=3).flat_map(move |seed| [Hasher::new(seed.into()), sip(seed)])
     }
 

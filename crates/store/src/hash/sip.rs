@@ -5,9 +5,9 @@ use super::KEY_LEN;
 
 /// The secrets of the function.
 #[derive(Clone)]
-pub(super) struct Keys([u64; 2]);
+pub(super) struct SipKeys([u64; 2]);
 
-impl Keys {
+impl SipKeys {
     pub(super) fn new(key: &[u8; KEY_LEN]) -> Self {
         let (words, _) = key.as_chunks::<8>();
         Self([u64::from_le_bytes(words[0]), u64::from_le_bytes(words[1])])
@@ -70,7 +70,7 @@ mod tests {
         for len in 0..bytes.len() {
             let mut hasher = DefaultHasher::new();
             hasher.write(&bytes[..len]);
-            let hash = Keys::new(&[0; KEY_LEN]).hash(&bytes[..len]);
+            let hash = SipKeys::new(&[0; KEY_LEN]).hash(&bytes[..len]);
             assert_eq!(hash, hasher.finish(), "{len} bytes");
         }
     }
@@ -78,6 +78,6 @@ mod tests {
     #[test]
     fn the_key_counts() {
         let key = std::array::from_fn(|i| i as u8);
-        assert_ne!(Keys::new(&key).hash(b"key"), Keys::new(&[0; KEY_LEN]).hash(b"key"));
+        assert_ne!(SipKeys::new(&key).hash(b"key"), SipKeys::new(&[0; KEY_LEN]).hash(b"key"));
     }
 }

@@ -4,7 +4,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 use super::estimate::Histogram;
-use super::{Element, REGISTER_MAX, REGISTERS, Registers};
+use super::{REGISTER_MAX, REGISTERS, RegisterRank, Registers};
 
 /// A register. `body` is always the bytes behind the header.
 pub(super) fn register(body: &[u8], index: usize) -> u8 {
@@ -13,7 +13,7 @@ pub(super) fn register(body: &[u8], index: usize) -> u8 {
 }
 
 /// Raises a register. Returns whether it was lower.
-pub(super) fn raise(body: &mut [u8], element: Element) -> bool {
+pub(super) fn raise(body: &mut [u8], element: RegisterRank) -> bool {
     let (at, shift) = place(element.register);
     let before = window(body, at);
     if (before >> shift) as u8 & REGISTER_MAX >= element.rank {

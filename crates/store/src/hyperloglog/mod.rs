@@ -25,14 +25,14 @@ pub const REGISTER_MAX: u8 = 63;
 
 /// The encoding of the registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Encoding {
+pub enum RegisterEncoding {
     Dense,
     Sparse,
 }
 
 /// The effect of an element: it raises one register to its rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Element {
+pub struct RegisterRank {
     pub register: usize,
     /// 1 to `RANK_MAX`.
     pub rank: u8,
@@ -47,19 +47,19 @@ pub struct Corrupt;
 
 /// A reference to a string with a valid header. The runs of a sparse one may still be wrong.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
+pub struct HyperLogLogView<'a> {
     bytes: &'a [u8],
-    encoding: Encoding,
+    encoding: RegisterEncoding,
 }
 
 /// An owned value with a valid header.
 #[derive(Clone, Debug)]
 pub struct HyperLogLog {
     bytes: Vec<u8>,
-    encoding: Encoding,
+    encoding: RegisterEncoding,
 }
 
-impl Element {
+impl RegisterRank {
     /// The element of these bytes, by Redis's hash and seed.
     pub fn of(bytes: &[u8]) -> Self {
         let hash = murmur(bytes);
@@ -69,21 +69,21 @@ impl Element {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> HyperLogLogView<'a> {
     /// `None`: the string is not a HyperLogLog.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() < HEADER || !bytes.starts_with(MAGIC) {
             return None;
         }
         let encoding = match bytes[ENCODING_AT] {
-            0 if bytes.len() == DENSE_LEN => Encoding::Dense,
-            1 => Encoding::Sparse,
+            0 if bytes.len() == DENSE_LEN => RegisterEncoding::Dense,
+            1 => RegisterEncoding::Sparse,
             _ => return None,
         };
         Some(Self { bytes, encoding })
     }
 
-    pub fn encoding(self) -> Encoding {
+    pub fn encoding(self) -> RegisterEncoding {
         self.encoding
     }
 
@@ -100,17 +100,17 @@ impl<'a> View<'a> {
     /// The estimated cardinality.
     pub fn count(self) -> Result<u64, Corrupt> {
         let histogram = match self.encoding {
-            Encoding::Dense => dense::histogram(self.body()),
-            Encoding::Sparse => sparse::histogram(self.body())?,
+            RegisterEncoding::Dense => dense::histogram(self.body()),
+            RegisterEncoding::Sparse => sparse::histogram(self.body())?,
         };
         Ok(histogram.cardinality())
     }
 
     /// Whether the element changes a register.
-    pub fn is_raised_by(self, element: Element) -> Result<bool, Corrupt> {
+    pub fn is_raised_by(self, element: RegisterRank) -> Result<bool, Corrupt> {
         let value = match self.encoding {
-            Encoding::Dense => dense::register(self.body(), element.register),
-            Encoding::Sparse => sparse::register(self.body(), element.register)?,
+            RegisterEncoding::Dense => dense::register(self.body(), element.register),
+            RegisterEncoding::Sparse => sparse::register(self.body(), element.register)?,
         };
         Ok(value < element.rank)
     }
@@ -118,11 +118,11 @@ impl<'a> View<'a> {
     /// Raises each register to at least this value's.
     pub fn merge_into(self, registers: &mut Registers) -> Result<(), Corrupt> {
         match self.encoding {
-            Encoding::Dense => {
+            RegisterEncoding::Dense => {
                 dense::merge_into(self.body(), registers);
                 Ok(())
             }
-            Encoding::Sparse => sparse::merge_into(self.body(), registers),
+            RegisterEncoding::Sparse => sparse::merge_into(self.body(), registers),
         }
     }
 
@@ -143,13 +143,13 @@ impl Default for HyperLogLog {
         bytes[..MAGIC.len()].copy_from_slice(MAGIC);
         bytes[ENCODING_AT] = 1;
         bytes.extend_from_slice(&sparse::EMPTY);
-        Self { bytes, encoding: Encoding::Sparse }
+        Self { bytes, encoding: RegisterEncoding::Sparse }
     }
 }
 
 impl HyperLogLog {
-    pub fn view(&self) -> View<'_> {
-        View { bytes: &self.bytes, encoding: self.encoding }
+    pub fn view(&self) -> HyperLogLogView<'_> {
+        HyperLogLogView { bytes: &self.bytes, encoding: self.encoding }
     }
 
     pub fn into_bytes(self) -> Vec<u8> {
@@ -159,11 +159,13 @@ impl HyperLogLog {
     /// Adds an element. Returns whether a register changed. A sparse value becomes dense if it
     /// would get longer than `sparse_len_max` bytes with its header. A sparse value from a client
     /// that is longer than a dense one becomes dense too.
-    pub fn add(&mut self, element: Element, sparse_len_max: usize) -> Result<bool, Corrupt> {
-        if self.encoding == Encoding::Sparse && self.bytes.len() > sparse_len_max.max(DENSE_LEN) {
+    pub fn add(&mut self, element: RegisterRank, sparse_len_max: usize) -> Result<bool, Corrupt> {
+        if self.encoding == RegisterEncoding::Sparse
+            && self.bytes.len() > sparse_len_max.max(DENSE_LEN)
+        {
             self.make_dense()?;
         }
-        if self.encoding == Encoding::Sparse {
+        if self.encoding == RegisterEncoding::Sparse {
             match sparse::raise(&mut self.bytes, element, sparse_len_max)? {
                 sparse::Raised::Not => return Ok(false),
                 sparse::Raised::Done => {
@@ -187,12 +189,12 @@ impl HyperLogLog {
         if dense {
             self.make_dense()?;
         }
-        if self.encoding == Encoding::Dense {
+        if self.encoding == RegisterEncoding::Dense {
             raise_all_dense(&mut self.bytes, registers);
             return Ok(());
         }
         for (register, &rank) in registers.iter().enumerate().filter(|(_, rank)| **rank > 0) {
-            self.add(Element { register, rank }, sparse_len_max)?;
+            self.add(RegisterRank { register, rank }, sparse_len_max)?;
         }
         mark_stale(&mut self.bytes);
         Ok(())
@@ -205,7 +207,7 @@ impl HyperLogLog {
 
     /// Does nothing if the value is dense already.
     pub fn make_dense(&mut self) -> Result<(), Corrupt> {
-        if self.encoding == Encoding::Dense {
+        if self.encoding == RegisterEncoding::Dense {
             return Ok(());
         }
         let mut registers = [0; REGISTERS];
@@ -215,14 +217,14 @@ impl HyperLogLog {
         self.bytes.reserve_exact(DENSE_LEN - HEADER);
         self.bytes.resize(DENSE_LEN, 0);
         dense::write(&registers, &mut self.bytes[HEADER..]);
-        self.encoding = Encoding::Dense;
+        self.encoding = RegisterEncoding::Dense;
         Ok(())
     }
 }
 
 /// Adds an element to a dense value in place. Returns whether a register changed. The header must
 /// be valid.
-pub fn raise_dense(bytes: &mut [u8], element: Element) -> bool {
+pub fn raise_dense(bytes: &mut [u8], element: RegisterRank) -> bool {
     let raised = dense::raise(&mut bytes[HEADER..], element);
     if raised {
         mark_stale(bytes);
@@ -291,7 +293,7 @@ mod tests {
 
     const SPARSE_LEN_MAX: usize = 3000;
 
-    fn registers(view: View<'_>) -> Registers {
+    fn registers(view: HyperLogLogView<'_>) -> Registers {
         let mut registers = [0; REGISTERS];
         view.merge_into(&mut registers).unwrap();
         registers
@@ -304,10 +306,10 @@ mod tests {
             let body = run.repeat(REGISTERS);
             HyperLogLog {
                 bytes: [&HyperLogLog::default().bytes[..HEADER], &body].concat(),
-                encoding: Encoding::Sparse,
+                encoding: RegisterEncoding::Sparse,
             }
         };
-        let element = Element { register: 5, rank: 3 };
+        let element = RegisterRank { register: 5, rank: 3 };
         // Each register is a run of its own in the longer form: the longest valid value.
         let mut longest = runs(&[0x40, 0x00]);
         assert_eq!(longest.view().count(), Ok(0));
@@ -332,7 +334,7 @@ mod tests {
             let mut dense = HyperLogLog::default();
             dense.make_dense().unwrap();
             for (register, rank) in raises.into_iter().chain(near) {
-                let element = Element { register, rank };
+                let element = RegisterRank { register, rank };
                 let raised = model[register] < rank;
                 model[register] = model[register].max(rank);
                 prop_assert_eq!(sparse.view().is_raised_by(element), Ok(raised));
@@ -343,7 +345,7 @@ mod tests {
             prop_assert!(registers(dense.view()) == model);
             prop_assert_eq!(sparse.view().count(), Ok(cardinality(&model)));
             prop_assert_eq!(dense.view().count(), Ok(cardinality(&model)));
-            if sparse.encoding == Encoding::Sparse {
+            if sparse.encoding == RegisterEncoding::Sparse {
                 prop_assert!(sparse.bytes.len() <= sparse_len_max.max(20));
             }
             for is_dense in [false, true] {
@@ -367,13 +369,13 @@ mod tests {
                 whole.append(&mut bytes);
                 bytes = whole;
             }
-            let Some(view) = View::new(&bytes) else { return Ok(()) };
+            let Some(view) = HyperLogLogView::new(&bytes) else { return Ok(()) };
             let mut sum = [0; REGISTERS];
             prop_assert_eq!(view.count().is_ok(), view.merge_into(&mut sum).is_ok());
             view.describe_runs();
             let mut value = view.to_owned();
             for (register, rank) in elements {
-                let element = Element { register, rank };
+                let element = RegisterRank { register, rank };
                 let would = value.view().is_raised_by(element);
                 if let Ok(raised) = value.add(element, 3000) {
                     prop_assert_eq!(would, Ok(raised));
@@ -386,8 +388,8 @@ mod tests {
     fn the_hash_is_redis_s() {
         // From PFADD and PFDEBUG DECODE of valkey-server 9.1.2: a single run of one register.
         for (text, register, rank) in KNOWN {
-            let element = Element { register: *register, rank: *rank };
-            assert_eq!(Element::of(text.as_bytes()), element, "{text}");
+            let element = RegisterRank { register: *register, rank: *rank };
+            assert_eq!(RegisterRank::of(text.as_bytes()), element, "{text}");
         }
     }
 
@@ -395,26 +397,26 @@ mod tests {
     fn estimates_are_near_the_truth() {
         let mut value = HyperLogLog::default();
         for number in 1..=100_000u32 {
-            value.add(Element::of(number.to_string().as_bytes()), SPARSE_LEN_MAX).unwrap();
+            value.add(RegisterRank::of(number.to_string().as_bytes()), SPARSE_LEN_MAX).unwrap();
             if [1, 10, 100, 1000, 10_000, 100_000].contains(&number) {
                 let count = value.view().count().unwrap() as f64;
                 let error = (count - f64::from(number)).abs() / f64::from(number);
                 assert!(error < 0.03, "{number}: {count}");
             }
         }
-        assert_eq!(value.encoding, Encoding::Dense);
+        assert_eq!(value.encoding, RegisterEncoding::Dense);
     }
 
     #[test]
     fn the_cached_cardinality() {
         let mut value = HyperLogLog::default();
         assert_eq!(value.view().cached(), Some(0));
-        assert_eq!(value.add(Element::of(b"a"), SPARSE_LEN_MAX), Ok(true));
+        assert_eq!(value.add(RegisterRank::of(b"a"), SPARSE_LEN_MAX), Ok(true));
         assert_eq!(value.view().cached(), None);
         assert_eq!(value.view().count(), Ok(1));
         let mut bytes = value.into_bytes();
         set_cached(&mut bytes, 1);
-        assert_eq!(View::new(&bytes).and_then(View::cached), Some(1));
+        assert_eq!(HyperLogLogView::new(&bytes).and_then(HyperLogLogView::cached), Some(1));
     }
 
     const KNOWN: &[(&str, usize, u8)] = &[

@@ -1,7 +1,7 @@
 //! PFSELFTEST: checks that registers keep their values, that both forms agree, and that the
 //! estimate is accurate enough. It does what Redis's test does, but in steps.
 
-use super::{Element, HyperLogLog, REGISTER_MAX, REGISTERS, dense, raise_dense};
+use super::{HyperLogLog, REGISTER_MAX, REGISTERS, RegisterRank, dense, raise_dense};
 
 /// A test in progress.
 pub struct SelfTest {
@@ -53,7 +53,7 @@ impl SelfTest {
         registers.iter_mut().for_each(|register| *register = self.draw() as u8 & REGISTER_MAX);
         let mut body = vec![0; REGISTERS / 4 * 3];
         for (register, &rank) in registers.iter().enumerate() {
-            dense::raise(&mut body, Element { register, rank });
+            dense::raise(&mut body, RegisterRank { register, rank });
         }
         for (register, &rank) in registers.iter().enumerate() {
             let found = dense::register(&body, register);
@@ -67,7 +67,7 @@ impl SelfTest {
     /// Adds one element to both forms, and checks the estimate at powers of ten.
     fn add(&mut self) -> Result<(), String> {
         self.added += 1;
-        let element = Element::of(&(self.added ^ self.seed).to_le_bytes());
+        let element = RegisterRank::of(&(self.added ^ self.seed).to_le_bytes());
         raise_dense(&mut self.dense, element);
         let corrupt = |_| "a sparse value became corrupt".to_owned();
         self.sparse.add(element, self.sparse_len_max).map_err(corrupt)?;
@@ -76,12 +76,14 @@ impl SelfTest {
         }
         let sparse = self.sparse.view();
         if (self.added as usize) < self.sparse_len_max / 2
-            && sparse.encoding() != super::Encoding::Sparse
+            && sparse.encoding() != super::RegisterEncoding::Sparse
         {
             return Err("sparse encoding not used".to_owned());
         }
         let count = sparse.count().map_err(corrupt)?;
-        if super::View::new(&self.dense).map(super::View::count) != Some(Ok(count)) {
+        if super::HyperLogLogView::new(&self.dense).map(super::HyperLogLogView::count)
+            != Some(Ok(count))
+        {
             return Err("dense/sparse disagree".to_owned());
         }
         let error = count.abs_diff(self.added);

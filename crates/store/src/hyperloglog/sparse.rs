@@ -7,7 +7,7 @@
 use std::fmt::Write;
 
 use super::estimate::Histogram;
-use super::{Corrupt, Element, HEADER, REGISTERS, Registers};
+use super::{Corrupt, HEADER, REGISTERS, RegisterRank, Registers};
 
 /// One run that covers all registers.
 pub(super) const EMPTY: [u8; 2] = [LONG_ZEROS | 0x3f, 0xff];
@@ -122,7 +122,7 @@ pub(super) fn describe(body: &[u8]) -> String {
 /// Raises a register of a value with its header, if the value then is not longer than `len_max`.
 pub(super) fn raise(
     bytes: &mut Vec<u8>,
-    element: Element,
+    element: RegisterRank,
     len_max: usize,
 ) -> Result<Raised, Corrupt> {
     if bytes.len() > LEN_MAX {
@@ -234,7 +234,7 @@ mod tests {
     fn described(raises: &[(usize, u8)]) -> String {
         let mut value = HyperLogLog::default();
         for &(register, rank) in raises {
-            value.add(Element { register, rank }, 3000).unwrap();
+            value.add(RegisterRank { register, rank }, 3000).unwrap();
         }
         value.view().describe_runs()
     }
@@ -254,11 +254,11 @@ mod tests {
     #[test]
     fn a_value_that_gets_too_long_becomes_dense() {
         let mut bytes = HyperLogLog::default().into_bytes();
-        let element = |register| Element { register, rank: 1 };
+        let element = |register| RegisterRank { register, rank: 1 };
         assert_eq!(raise(&mut bytes, element(100), 20), Ok(Raised::TooLong));
         assert_eq!(raise(&mut bytes, element(0), 20), Ok(Raised::Done));
         assert_eq!(bytes.len(), 19);
-        let high = Element { register: 0, rank: 33 };
+        let high = RegisterRank { register: 0, rank: 33 };
         assert_eq!(raise(&mut bytes, high, 3000), Ok(Raised::TooLong));
     }
 }

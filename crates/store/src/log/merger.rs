@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, Lanes, Log, ROOM_MIN, Records, Shared, header,
+    Buffer, HEADER_BYTES, IS_LARGE, KEPT_MAX, LaneRecords, Lanes, Log, LogState, ROOM_MIN, header,
 };
 
 /// Merges the lanes of a log. Each log has one merger.
@@ -13,13 +13,13 @@ pub struct Merger {
     done: u64,
     /// The merger's view of each lane. The place of a lane that has ended is empty until another
     /// lane gets it.
-    pub(super) sources: Vec<Option<Source>>,
+    pub(super) sources: Vec<Option<LaneSource>>,
     /// The lanes of the collected records behind `done`, in the order of the records' numbers.
-    owners: Vec<Owner>,
+    owners: Vec<RecordLane>,
     /// How many of the owners, from the first on, belong to yielded records.
     passed: usize,
     /// Memory for sorting the owners.
-    spare: Vec<Owner>,
+    spare: Vec<RecordLane>,
     /// All records up to this number were collected.
     complete_to: u64,
     /// How many changes of the list of lanes were seen.
@@ -32,16 +32,16 @@ pub struct Merger {
 
 /// Says which lane has a record.
 #[derive(Clone, Copy)]
-struct Owner {
+struct RecordLane {
     number: u64,
     place: u32,
 }
 
 /// A lane as the merger sees it, with the records that were taken from it.
-pub(super) struct Source {
-    shared: Arc<Shared>,
+pub(super) struct LaneSource {
+    shared: Arc<LogState>,
     buffer: Arc<Buffer>,
-    taken: Records,
+    taken: LaneRecords,
     at: usize,
     /// The large record that was yielded last.
     shown: Vec<u8>,
@@ -82,7 +82,7 @@ impl Merger {
         for (source, place) in self.sources.iter_mut().zip(0..) {
             let Some(known) = source else { continue };
             let (has_ended, before) = (known.buffer.has_ended(), self.owners.len());
-            self.owners.extend(known.refill().map(|number| Owner { number, place }));
+            self.owners.extend(known.refill().map(|number| RecordLane { number, place }));
             runs += usize::from(self.owners.len() > before);
             if let Some(mut source) = source.take_if(|source| has_ended && source.is_empty()) {
                 log.shared.held.free(&mut source.taken);
@@ -95,13 +95,13 @@ impl Merger {
         sort(&mut self.owners, runs, &mut self.spare);
         self.owners_max = self.owners_max.max(self.owners.len());
         let capacity = self.owners.capacity() + self.spare.capacity();
-        let held = capacity.saturating_sub(2 * OWNERS_KEPT_MAX) * size_of::<Owner>();
+        let held = capacity.saturating_sub(2 * OWNERS_KEPT_MAX) * size_of::<RecordLane>();
         log.shared.held.change(&mut self.held, held);
     }
 
     /// Whether there is room left of earlier records that [`give_back`](Self::give_back) may free.
     pub fn has_room(&self) -> bool {
-        let has_room = |source: &Source| source.room().max(source.lane_room) > ROOM_MIN;
+        let has_room = |source: &LaneSource| source.room().max(source.lane_room) > ROOM_MIN;
         self.sources.iter().flatten().any(has_room)
             || self.owners.capacity().max(self.spare.capacity()) > OWNERS_MIN
     }
@@ -109,7 +109,7 @@ impl Merger {
     /// Frees room that the records since the last call did not need. Only lanes that have such room
     /// are locked. Call this now and then, while [`has_room`](Self::has_room).
     pub fn give_back(&mut self) {
-        self.sources.iter_mut().flatten().for_each(Source::give_back);
+        self.sources.iter_mut().flatten().for_each(LaneSource::give_back);
         let owners_max = std::mem::take(&mut self.owners_max).saturating_mul(2).max(OWNERS_MIN);
         if self.passed == self.owners.len() {
             self.owners.clear();
@@ -122,16 +122,16 @@ impl Merger {
 
     /// Adds new lanes, and removes those that have ended from the list.
     #[cold]
-    fn follow(&mut self, shared: &Arc<Shared>, lanes: &mut Lanes) {
+    fn follow(&mut self, shared: &Arc<LogState>, lanes: &mut Lanes) {
         for buffer in &lanes.buffers {
-            let is_known = |source: &Source| Arc::ptr_eq(&source.buffer, buffer);
+            let is_known = |source: &LaneSource| Arc::ptr_eq(&source.buffer, buffer);
             if self.sources.iter().flatten().any(is_known) {
                 continue;
             }
-            let source = Some(Source {
+            let source = Some(LaneSource {
                 shared: Arc::clone(shared),
                 buffer: Arc::clone(buffer),
-                taken: Records::default(),
+                taken: LaneRecords::default(),
                 at: 0,
                 shown: Vec::new(),
                 bytes_max: 0,
@@ -169,7 +169,7 @@ impl Merger {
 }
 
 /// Sorts owners that consist of some sorted runs.
-fn sort(owners: &mut Vec<Owner>, runs: usize, spare: &mut Vec<Owner>) {
+fn sort(owners: &mut Vec<RecordLane>, runs: usize, spare: &mut Vec<RecordLane>) {
     if runs <= RUNS_COMPARED {
         owners.sort_by_key(|owner| owner.number);
         return;
@@ -183,14 +183,18 @@ fn sort(owners: &mut Vec<Owner>, runs: usize, spare: &mut Vec<Owner>) {
         return;
     }
     for pass in 0..passes {
-        let digit = |owner: &Owner| (owner.number - first) >> (pass * DIGIT_BITS);
+        let digit = |owner: &RecordLane| (owner.number - first) >> (pass * DIGIT_BITS);
         sort_by_digit(owners, spare, |owner| digit(owner) as usize % DIGITS);
         std::mem::swap(owners, spare);
     }
 }
 
 /// One pass of a radix sort. Passes go from the lowest digit to the highest.
-fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> usize) {
+fn sort_by_digit(
+    from: &[RecordLane],
+    to: &mut Vec<RecordLane>,
+    digit: impl Fn(&RecordLane) -> usize,
+) {
     // For each digit, the place of the next owner with that digit.
     let mut places = [0; DIGITS];
     from.iter().for_each(|owner| places[digit(owner)] += 1);
@@ -198,7 +202,7 @@ fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> 
     for place in &mut places {
         before += std::mem::replace(place, before);
     }
-    to.resize(from.len(), Owner { number: 0, place: 0 });
+    to.resize(from.len(), RecordLane { number: 0, place: 0 });
     for owner in from {
         let place = &mut places[digit(owner)];
         to[*place] = *owner;
@@ -206,11 +210,11 @@ fn sort_by_digit(from: &[Owner], to: &mut Vec<Owner>, digit: impl Fn(&Owner) -> 
     }
 }
 
-impl Source {
+impl LaneSource {
     /// Takes all records from the lane. If earlier records still wait for those of other lanes, the
     /// new ones are appended; otherwise the buffers are exchanged. Returns the numbers of the
     /// records taken.
-    fn refill(&mut self) -> Numbers<'_> {
+    fn refill(&mut self) -> RecordNumbers<'_> {
         let is_empty = self.is_empty();
         self.taken.bytes.drain(..self.at);
         self.at = 0;
@@ -234,7 +238,7 @@ impl Source {
         self.lane_room = records.bytes.capacity();
         drop(records);
         self.bytes_max = self.bytes_max.max(self.taken.bytes.len());
-        Numbers { bytes: &self.taken.bytes[new_at..] }
+        RecordNumbers { bytes: &self.taken.bytes[new_at..] }
     }
 
     /// How many bytes have room here.
@@ -283,11 +287,11 @@ impl Source {
 }
 
 /// The numbers of the records in some bytes.
-struct Numbers<'a> {
+struct RecordNumbers<'a> {
     bytes: &'a [u8],
 }
 
-impl Iterator for Numbers<'_> {
+impl Iterator for RecordNumbers<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -315,10 +319,10 @@ mod tests {
                 let mut number = below(1 << 20) + (1 << 50);
                 for place in 0..count {
                     number += below(step);
-                    owners.push(Owner { number, place });
+                    owners.push(RecordLane { number, place });
                 }
             }
-            let plain = |owners: &[Owner]| -> Vec<_> {
+            let plain = |owners: &[RecordLane]| -> Vec<_> {
                 owners.iter().map(|owner| (owner.number, owner.place)).collect()
             };
             let mut expected = plain(&owners);

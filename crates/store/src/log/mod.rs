@@ -25,7 +25,7 @@ use crate::value::prefetch::prefetch_to_write;
 /// The lanes of all threads, and the numbers of their records.
 #[derive(Default)]
 pub struct Log {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
 }
 
 /// A clock that numbers records. Each reading, by any thread, is higher than all earlier ones.
@@ -33,7 +33,7 @@ pub type NumberClock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// One thread's part of the log.
 pub struct Lane {
-    shared: Arc<Shared>,
+    shared: Arc<LogState>,
     buffer: Arc<Buffer>,
 }
 
@@ -46,20 +46,20 @@ pub struct Appended {
 }
 
 #[derive(Default)]
-struct Shared {
+struct LogState {
     /// The last number that the counter gave out.
     counter: OwnLine<AtomicU64>,
     /// `AWAKE`, `RUNG` or `ASLEEP`: the state of the thread with the merger.
     reader: OwnLine<Futex>,
     modes: OwnLine<Modes>,
     lanes: OwnLine<Mutex<Lanes>>,
-    held: Held,
+    held: HeldBytes,
 }
 
 /// Bytes of memory of records that wait for the merger or are in it, beyond the room that is kept
 /// for later records. Changes when memory is allocated or freed, not with each record.
 #[derive(Default)]
-struct Held(OwnLine<AtomicU64>);
+struct HeldBytes(OwnLine<AtomicU64>);
 
 /// Whether records are made, and where their numbers come from. Changes only with the gate held.
 #[derive(Default)]
@@ -82,7 +82,7 @@ struct Lanes {
 /// Records that were appended and not taken yet.
 #[derive(Default)]
 struct Buffer {
-    records: Mutex<Records>,
+    records: Mutex<LaneRecords>,
     /// The number of the last record that was appended.
     last: AtomicU64,
     /// Nothing more will be appended.
@@ -90,12 +90,12 @@ struct Buffer {
 }
 
 #[derive(Default)]
-struct Records {
+struct LaneRecords {
     /// The records, each behind its number and its length. A large record has only these here.
     bytes: Vec<u8>,
     large: VecDeque<Vec<u8>>,
     large_bytes: usize,
-    /// The capacity, and the bytes of memory, that are counted in `Held`.
+    /// The capacity, and the bytes of memory, that are counted in `HeldBytes`.
     known_capacity: usize,
     held: u64,
 }
@@ -125,7 +125,7 @@ impl Log {
     /// A log that can be numbered by a clock.
     pub fn with_clock(clock: NumberClock) -> Self {
         let modes = OwnLine(Modes { clock: Some(clock), ..Modes::default() });
-        Self { shared: Arc::new(Shared { modes, ..Shared::default() }) }
+        Self { shared: Arc::new(LogState { modes, ..LogState::default() }) }
     }
 
     /// A lane for the calling thread. It ends when it is dropped and its records were merged.
@@ -153,7 +153,7 @@ impl Log {
     /// The counter is a cache line that all threads write. It costs little with one thread, and
     /// makes `last` quick. The clock costs about 30 ns with any number of threads.
     pub fn number_by_clock(&self, by_clock: bool) {
-        let Shared { counter, modes: OwnLine(modes), .. } = &*self.shared;
+        let LogState { counter, modes: OwnLine(modes), .. } = &*self.shared;
         let Some(clock) = &modes.clock else { return };
         // The merger locks this while it collects. So it cannot read the time, and then find lower
         // numbers from the counter in the lanes.
@@ -233,7 +233,7 @@ impl Lanes {
     }
 }
 
-impl Shared {
+impl LogState {
     #[inline]
     fn next_number(&self) -> u64 {
         let modes = &self.modes.0;
@@ -339,10 +339,10 @@ impl Drop for Lane {
     }
 }
 
-impl Held {
+impl HeldBytes {
     /// Updates the count after records took more or less memory.
     #[cold]
-    fn follow(&self, records: &mut Records) {
+    fn follow(&self, records: &mut LaneRecords) {
         let capacity = records.bytes.capacity();
         records.known_capacity = capacity.max(KEPT_MAX);
         let held = if capacity > KEPT_MAX { capacity } else { 0 } + records.large_bytes;
@@ -350,7 +350,7 @@ impl Held {
     }
 
     /// Frees room of records beyond this many bytes, and beyond what they fill.
-    fn shrink(&self, records: &mut Records, bytes: usize) {
+    fn shrink(&self, records: &mut LaneRecords, bytes: usize) {
         records.bytes.shrink_to(bytes);
         if records.held > 0 {
             self.follow(records);
@@ -366,29 +366,29 @@ impl Held {
     }
 
     /// Frees the memory of records that will not be used again.
-    fn free(&self, records: &mut Records) {
+    fn free(&self, records: &mut LaneRecords) {
         self.change(&mut records.held, 0);
-        *records = Records::default();
+        *records = LaneRecords::default();
     }
 }
 
 /// The header of a record.
-struct Header {
+struct RecordHeader {
     number: u64,
     length: u64,
 }
 
-impl Header {
+impl RecordHeader {
     /// How many bytes of the record lie behind the header.
     const fn len_here(&self) -> usize {
         if self.length == IS_LARGE { 0 } else { self.length as usize }
     }
 }
 
-fn header(bytes: &[u8]) -> Option<Header> {
+fn header(bytes: &[u8]) -> Option<RecordHeader> {
     let (number, rest) = bytes.split_first_chunk::<NUMBER_BYTES>()?;
     let length = rest.first_chunk::<LENGTH_BYTES>()?;
-    Some(Header { number: u64::from_le_bytes(*number), length: u64::from_le_bytes(*length) })
+    Some(RecordHeader { number: u64::from_le_bytes(*number), length: u64::from_le_bytes(*length) })
 }
 
 impl Buffer {
@@ -398,12 +398,12 @@ impl Buffer {
 
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
-    fn lock(&self) -> MutexGuard<'_, Records> {
+    fn lock(&self) -> MutexGuard<'_, LaneRecords> {
         self.records.lock()
     }
 }
 
-impl Records {
+impl LaneRecords {
     #[inline]
     fn push_header(&mut self, number: u64, length: u64) {
         self.bytes.extend_from_slice(&number.to_le_bytes());

@@ -9,7 +9,7 @@ use bobbin_sync::Mutex;
 
 use super::Database;
 use crate::entry::{EntryRef, OwnedEntry};
-use crate::hash::Hash;
+use crate::hash::KeyHash;
 
 /// A key of the cut.
 pub struct Piece {
@@ -42,7 +42,7 @@ pub(crate) struct CutState {
 }
 
 /// What a shard's part of a database knows of the cut that it belongs to.
-pub(crate) struct Part {
+pub(crate) struct CutPart {
     cut: Arc<CutState>,
     /// The database's number at the cut.
     number: u32,
@@ -83,7 +83,7 @@ impl CutHandle {
     }
 }
 
-impl Part {
+impl CutPart {
     /// The part of a shard's database: the shard's index, and the database's number.
     pub(crate) fn new(cut: Arc<CutState>, index: usize, number: u32) -> Self {
         Self { cut, number, stripe: (index % STRIPES) as u32, from: 0 }
@@ -101,7 +101,7 @@ impl Part {
 
     /// Whether the walk has not come to the position of this hash yet.
     #[inline(always)]
-    pub(crate) fn is_ahead(&self, hash: Hash) -> bool {
+    pub(crate) fn is_ahead(&self, hash: KeyHash) -> bool {
         hash.position() >= self.from
     }
 

@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::Part;
+use super::CutPart;
 
 /// Milliseconds per unit of an item's time. A key is not visible from its own millisecond on; its
 /// memory may be freed up to one unit later.
@@ -51,7 +51,7 @@ struct Items {
     /// Whether there may be such hashes.
     has_fields: bool,
     /// Set while the database's keys belong to a cut.
-    cut: Option<Part>,
+    cut: Option<CutPart>,
 }
 
 impl ExpiryIndex {
@@ -90,15 +90,15 @@ impl ExpiryIndex {
 
     /// The cut that the keys belong to.
     #[inline(always)]
-    pub(crate) fn cut(&self) -> Option<&Part> {
+    pub(crate) fn cut(&self) -> Option<&CutPart> {
         self.items.as_ref()?.cut.as_ref()
     }
 
-    pub(crate) fn cut_mut(&mut self) -> Option<&mut Part> {
+    pub(crate) fn cut_mut(&mut self) -> Option<&mut CutPart> {
         self.items.as_mut()?.cut.as_mut()
     }
 
-    pub(crate) fn set_cut(&mut self, part: Option<Part>) {
+    pub(crate) fn set_cut(&mut self, part: Option<CutPart>) {
         if part.is_some() || self.items.is_some() {
             self.items.get_or_insert_default().cut = part;
             self.tidy();

@@ -7,16 +7,16 @@ use std::sync::Arc;
 
 use crate::entry::access::{AccessClock, AccessPolicy};
 use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
-use crate::hash::{Hash, Hasher};
-use crate::table::{Place, Table};
-use crate::value::Kind;
+use crate::hash::{Hasher, KeyHash};
+use crate::table::{EntryPlace, Table};
+use crate::value::ValueType;
 use crate::value::{DefragCursor, Defragmenter};
 use expiry::{ExpiryIndex, POSITION_BITS_LOST};
 use tracked::TrackedKeys;
 use watch::{Concerned, Observer, WatchedKeys};
 
 pub use cut_part::{CutHandle, Piece};
-pub(crate) use cut_part::{CutState, Gauge, Part};
+pub(crate) use cut_part::{CutPart, CutState, Gauge};
 
 mod cut_part;
 mod expiry;
@@ -214,7 +214,7 @@ impl Shard {
     pub fn take(&mut self, index: u32) -> Database {
         let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
         self.trim();
-        match taken.expiry.cut().map(Part::handle) {
+        match taken.expiry.cut().map(CutPart::handle) {
             None => taken,
             Some(cut) => {
                 cut.detach(taken);
@@ -249,7 +249,7 @@ impl Shard {
     }
 
     /// Must be called when a key has changed. Returns the clients that the change concerns.
-    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
+    pub fn key_changed(&mut self, database: u32, key: &[u8], hash: KeyHash) -> Concerned {
         let mut concerned = Concerned::default();
         self.leave(|watched| concerned = watched.changed(database, key, hash));
         concerned
@@ -260,7 +260,7 @@ impl Shard {
     pub fn track(
         &mut self,
         key: &[u8],
-        hash: Hash,
+        hash: KeyHash,
         reader: u64,
         is_there: impl Fn(u64) -> bool,
     ) -> bool {
@@ -361,31 +361,31 @@ impl Database {
 
     /// Where the key lies, expired or not.
     #[inline(always)]
-    pub fn find(&self, hash: Hash, key: &[u8]) -> Option<Place> {
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<EntryPlace> {
         self.table.find(hash, key)
     }
 
     #[inline(always)]
-    pub fn entry(&self, place: Place) -> EntryRef<'_> {
+    pub fn entry(&self, place: EntryPlace) -> EntryRef<'_> {
         self.table.entry(place)
     }
 
     /// The entry, for changing its access bits only; a value is changed by `change`.
     #[inline(always)]
-    pub fn entry_mut(&mut self, place: Place) -> EntryMut<'_> {
+    pub fn entry_mut(&mut self, place: EntryPlace) -> EntryMut<'_> {
         self.table.entry_mut(place)
     }
 
     /// The entry, for changing its value in place.
     #[inline(always)]
-    pub fn change(&mut self, place: Place, hasher: &Hasher) -> EntryMut<'_> {
+    pub fn change(&mut self, place: EntryPlace, hasher: &Hasher) -> EntryMut<'_> {
         self.before_change(place, hasher);
         self.entry_mut(place)
     }
 
     /// Must be called before the entry changes or is removed: a cut may have to copy it.
     #[inline(always)]
-    fn before_change(&mut self, place: Place, hasher: &Hasher) {
+    fn before_change(&mut self, place: EntryPlace, hasher: &Hasher) {
         if self.expiry.cut().is_some() {
             self.keep_for_cut(place, hasher);
         }
@@ -393,7 +393,7 @@ impl Database {
 
     #[cold]
     #[inline(never)]
-    fn keep_for_cut(&mut self, place: Place, hasher: &Hasher) {
+    fn keep_for_cut(&mut self, place: EntryPlace, hasher: &Hasher) {
         let Some(part) = self.expiry.cut() else { return };
         let entry = self.entry(place);
         if !entry.is_marked() && part.is_ahead(hasher.hash(entry.key())) {
@@ -404,7 +404,7 @@ impl Database {
 
     /// A new entry ahead of a cut's walk is not part of the cut.
     #[inline(always)]
-    fn mark_new(&self, hash: Hash, entry: &mut OwnedEntry) {
+    fn mark_new(&self, hash: KeyHash, entry: &mut OwnedEntry) {
         if let Some(part) = self.expiry.cut() {
             entry.set_marked(part.is_ahead(hash));
         }
@@ -420,7 +420,7 @@ impl Database {
     }
 
     /// Makes the keys part of a cut.
-    pub(crate) fn join_cut(&mut self, part: Part) {
+    pub(crate) fn join_cut(&mut self, part: CutPart) {
         if let Some(former) = self.expiry.cut() {
             former.handle().abort();
             self.table.iter_mut().for_each(|mut entry| entry.set_marked(false));
@@ -475,7 +475,7 @@ impl Database {
 
     /// Gives a value to a name that has none.
     #[inline]
-    pub fn insert(&mut self, hash: Hash, mut entry: OwnedEntry, hasher: &Hasher) -> Place {
+    pub fn insert(&mut self, hash: KeyHash, mut entry: OwnedEntry, hasher: &Hasher) -> EntryPlace {
         self.mark_new(hash, &mut entry);
         if let Some(ms) = entry.as_ref().expire_ms() {
             self.expiry.set(hash.position(), None, ms);
@@ -494,8 +494,8 @@ impl Database {
     #[inline]
     pub fn replace(
         &mut self,
-        hash: Hash,
-        place: Place,
+        hash: KeyHash,
+        place: EntryPlace,
         mut entry: OwnedEntry,
         hasher: &Hasher,
     ) -> OwnedEntry {
@@ -514,7 +514,7 @@ impl Database {
     }
 
     /// Removes a name, and returns its value.
-    pub fn remove(&mut self, place: Place, hasher: &Hasher) -> OwnedEntry {
+    pub fn remove(&mut self, place: EntryPlace, hasher: &Hasher) -> OwnedEntry {
         self.before_change(place, hasher);
         if self.entry(place).expire_ms().is_some() {
             self.expiry.unset();
@@ -529,9 +529,9 @@ impl Database {
     #[expect(clippy::too_many_arguments, reason = "a struct of them would be made for every SET")]
     pub fn set(
         &mut self,
-        hash: Hash,
+        hash: KeyHash,
         key: &[u8],
-        found: Option<Place>,
+        found: Option<EntryPlace>,
         value: NewValue<'_>,
         expire: Expire,
         clock: &AccessClock,
@@ -579,8 +579,8 @@ impl Database {
     /// Sets or removes a key's expiry (Unix ms).
     pub fn set_expire(
         &mut self,
-        hash: Hash,
-        place: Place,
+        hash: KeyHash,
+        place: EntryPlace,
         expire_ms: Option<i64>,
         hasher: &Hasher,
     ) {
@@ -612,7 +612,7 @@ impl Database {
 
     /// Updates the index after a change of a key's expiry.
     #[inline(always)]
-    fn note_expiry(&mut self, hash: Hash, old_ms: Option<i64>, new_ms: Option<i64>) {
+    fn note_expiry(&mut self, hash: KeyHash, old_ms: Option<i64>, new_ms: Option<i64>) {
         match (old_ms, new_ms) {
             (_, Some(new_ms)) => self.expiry.set(hash.position(), old_ms, new_ms),
             (Some(_), None) => self.expiry.unset(),
@@ -627,7 +627,7 @@ impl Database {
     }
 
     /// Must be called when a field of the hash at a key expires earlier than its other fields.
-    pub fn note_field(&mut self, hash: Hash, expire_ms: i64, hasher: &Hasher) {
+    pub fn note_field(&mut self, hash: KeyHash, expire_ms: i64, hasher: &Hasher) {
         self.expiry.note_field(hash.position(), expire_ms);
         if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
@@ -684,14 +684,14 @@ impl Database {
         limit
     }
 
-    fn is_due(&self, place: Place, now_ms: i64) -> bool {
+    fn is_due(&self, place: EntryPlace, now_ms: i64) -> bool {
         self.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
     }
 
     /// Removes at most `fields_left` expired fields of a hash. Returns whether it is empty then.
     fn reap_fields(
         &mut self,
-        place: Place,
+        place: EntryPlace,
         now_ms: i64,
         fields_left: &mut usize,
         hasher: &Hasher,
@@ -730,7 +730,7 @@ impl Database {
 /// When the first field of a hash expires, approximately.
 #[inline(always)]
 fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
-    if entry.kind() != Kind::Hash {
+    if entry.kind() != ValueType::Hash {
         return None;
     }
     entry.collection::<crate::value::Hash>()?.earliest_ms()
@@ -827,7 +827,7 @@ mod tests {
 
     #[test]
     fn fields_of_many_hashes_go_in_steps() {
-        use crate::value::hash::Expiry;
+        use crate::value::hash::FieldExpiry;
         use crate::value::pages::Given;
         use crate::value::{AnyCollection, Hash as Fields, HashLimits};
 
@@ -840,7 +840,7 @@ mod tests {
             let mut hash = Fields::default();
             for field in 0..FIELDS {
                 let name = format!("f{field}");
-                let at = Expiry::At(NOW_MS + 1);
+                let at = FieldExpiry::At(NOW_MS + 1);
                 hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
             }
             let (key, value) = (key.to_be_bytes(), NewValue::Collection(AnyCollection::Hash(hash)));
@@ -860,7 +860,7 @@ mod tests {
 
     #[test]
     fn fields_are_taken_out_of_hashes_and_empty_hashes_with_them() {
-        use crate::value::hash::Expiry;
+        use crate::value::hash::FieldExpiry;
         use crate::value::pages::Given;
         use crate::value::{AnyCollection, Hash as Fields, HashLimits};
 
@@ -870,11 +870,11 @@ mod tests {
         for (key, fields, stays) in [("all", 700, false), ("most", 700, true)] {
             let mut hash = Fields::default();
             for field in 0..fields {
-                let (name, at) = (format!("f{field}"), Expiry::At(NOW_MS + field % 7));
+                let (name, at) = (format!("f{field}"), FieldExpiry::At(NOW_MS + field % 7));
                 hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
             }
             if stays {
-                hash.set(b"stays", Given::from(b"v"), Expiry::Clear, NOW_MS, &limits, &hasher);
+                hash.set(b"stays", Given::from(b"v"), FieldExpiry::Clear, NOW_MS, &limits, &hasher);
             }
             let value = NewValue::Collection(AnyCollection::Hash(hash));
             let entry = OwnedEntry::new(key.as_bytes(), value, None, 0);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::hash::Hash;
+use crate::hash::KeyHash;
 
 /// The keys of a shard that readers keep copies of.
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl TrackedKeys {
     pub fn add(
         &mut self,
         key: &[u8],
-        hash: Hash,
+        hash: KeyHash,
         reader: u64,
         is_there: impl Fn(u64) -> bool,
     ) -> bool {
@@ -85,7 +85,7 @@ impl TrackedKeys {
     }
 
     /// Removes a key and returns its readers.
-    pub fn take(&mut self, key: &[u8], hash: Hash) -> Option<Vec<u64>> {
+    pub fn take(&mut self, key: &[u8], hash: KeyHash) -> Option<Vec<u64>> {
         let readers = match self.keys.entry(hash.0) {
             Entry::Occupied(found) if *found.get().key == *key => found.remove().readers,
             _ => self.others.remove(key)?,
@@ -135,8 +135,8 @@ impl Hasher for Mixed {
 mod tests {
     use super::*;
 
-    const A: Hash = Hash(7);
-    const B: Hash = Hash(8);
+    const A: KeyHash = KeyHash(7);
+    const B: KeyHash = KeyHash(8);
 
     #[test]
     fn readers_are_counted_once_for_each_key() {

@@ -12,13 +12,13 @@ use std::sync::{Arc, Weak};
 use bobbin_sync::Mutex;
 
 use super::tracked::TrackedKeys;
-use crate::hash::Hash;
+use crate::hash::KeyHash;
 
 /// The watched keys of a shard.
 #[derive(Default)]
 pub struct WatchedKeys {
     /// By database. There are few.
-    databases: Vec<(u32, Keys)>,
+    databases: Vec<(u32, WatchedByKey)>,
     /// Grows with each change of any watched key. So a key that is watched again after all clients
     /// left does not get an earlier version.
     clock: u64,
@@ -28,7 +28,7 @@ pub struct WatchedKeys {
     pub tracked: TrackedKeys,
 }
 
-type Keys = HashMap<Box<[u8]>, Watched>;
+type WatchedByKey = HashMap<Box<[u8]>, Watched>;
 
 #[derive(Default)]
 struct Watched {
@@ -50,7 +50,7 @@ pub struct Observer {
 
 #[derive(Default)]
 struct Changes {
-    hashes: Vec<Hash>,
+    hashes: Vec<KeyHash>,
     /// There were too many changes, or all keys may have changed.
     lost: bool,
 }
@@ -79,12 +79,12 @@ impl Observer {
     }
 
     /// The keys that changed since the last call. `None`: any key may have changed.
-    pub fn take(&self) -> Option<Vec<Hash>> {
+    pub fn take(&self) -> Option<Vec<KeyHash>> {
         let changes = std::mem::take(&mut *self.changes.lock());
         (!changes.lost).then_some(changes.hashes)
     }
 
-    fn note(&self, database: u32, hash: Hash) {
+    fn note(&self, database: u32, hash: KeyHash) {
         if database == self.database {
             let mut changes = self.changes.lock();
             if changes.hashes.len() < CHANGES_MAX {
@@ -155,7 +155,7 @@ impl WatchedKeys {
     }
 
     /// Notes that the key changed. Returns the clients to be told.
-    pub fn changed(&mut self, database: u32, key: &[u8], hash: Hash) -> Concerned {
+    pub fn changed(&mut self, database: u32, key: &[u8], hash: KeyHash) -> Concerned {
         if !self.observers.is_empty() {
             self.tell(|observer| observer.note(database, hash));
         }
@@ -204,7 +204,7 @@ impl WatchedKeys {
 
     fn enter(&mut self, database: u32, key: &[u8]) -> &mut Watched {
         let at = self.databases.iter().position(|(of, _)| *of == database).unwrap_or_else(|| {
-            self.databases.push((database, Keys::new()));
+            self.databases.push((database, WatchedByKey::new()));
             self.databases.len() - 1
         });
         let version = self.clock;
@@ -248,9 +248,9 @@ mod tests {
         let observer = Arc::new(Observer::new(1));
         keys.observe(&observer);
         assert!(!keys.is_empty());
-        assert!(keys.changed(1, b"a", Hash(7)).is_nobody());
-        assert!(keys.changed(0, b"a", Hash(8)).is_nobody());
-        assert_eq!(observer.take(), Some(vec![Hash(7)]));
+        assert!(keys.changed(1, b"a", KeyHash(7)).is_nobody());
+        assert!(keys.changed(0, b"a", KeyHash(8)).is_nobody());
+        assert_eq!(observer.take(), Some(vec![KeyHash(7)]));
         assert_eq!(observer.take(), Some(vec![]));
         keys.changed_where(0, |_| false);
         assert_eq!(observer.take(), Some(vec![]));
@@ -267,12 +267,12 @@ mod tests {
         let observer = Arc::new(Observer::new(0));
         keys.observe(&observer);
         drop(observer);
-        keys.changed(0, b"a", Hash(1));
+        keys.changed(0, b"a", KeyHash(1));
         assert!(keys.is_empty());
         let observer = Observer::new(0);
-        (0..CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        (0..CHANGES_MAX).for_each(|_| observer.note(0, KeyHash(1)));
         assert_eq!(observer.take().map(|changes| changes.len()), Some(CHANGES_MAX));
-        (0..=CHANGES_MAX).for_each(|_| observer.note(0, Hash(1)));
+        (0..=CHANGES_MAX).for_each(|_| observer.note(0, KeyHash(1)));
         assert_eq!(observer.take(), None);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::cow::Cow;
 use super::directory::Directory;
-use crate::value::Shared;
+use crate::value::SharedString;
 
 /// The length of a chunk, which a change of a shared string copies.
 pub const CHUNK_LEN: usize = if cfg!(miri) { 2 * 1024 } else { 64 * 1024 };
@@ -25,40 +25,40 @@ pub const CHUNKED_LEN_MIN: usize = 4 * CHUNK_LEN;
 const SPARE_PART_MAX: usize = 8;
 
 /// The chunks that were never written.
-static ZEROS: LazyLock<Shared> = LazyLock::new(|| Arc::new(vec![0; CHUNK_LEN]));
+static ZEROS: LazyLock<SharedString> = LazyLock::new(|| Arc::new(vec![0; CHUNK_LEN]));
 
 /// A string in chunks.
 #[derive(Clone)]
-pub struct Chunked(Cow<Parts>);
+pub struct ChunkedString(Cow<ChunkedParts>);
 
 #[derive(Clone)]
-struct Parts {
+struct ChunkedParts {
     len: usize,
     /// The buffer of the chunks without memory of their own. Chunks behind its end are zeros.
-    base: Shared,
+    base: SharedString,
     /// All chunks. Each chunk with memory of its own is `CHUNK_LEN` long.
-    chunks: Directory<Option<Shared>>,
+    chunks: Directory<Option<SharedString>>,
     /// How many chunks have memory of their own.
     own: usize,
 }
 
-impl Chunked {
+impl ChunkedString {
     /// Makes a chunked string of a buffer. Copies it only to free much spare room.
-    pub fn from_shared(mut base: Shared) -> Self {
+    pub fn from_shared(mut base: SharedString) -> Self {
         let len = base.len();
         if let Some(buffer) = Arc::get_mut(&mut base)
             && buffer.capacity() - len > len / SPARE_PART_MAX
         {
             buffer.shrink_to_fit();
         }
-        let mut parts = Parts { len: 0, base, chunks: Directory::new(), own: 0 };
+        let mut parts = ChunkedParts { len: 0, base, chunks: Directory::new(), own: 0 };
         parts.lengthen(len);
         Self(Cow::new(parts))
     }
 
     /// A copy of the bytes, followed by zeros up to `len`. The zeros take no memory.
     pub fn from_bytes(bytes: &[u8], len: usize) -> Self {
-        let mut string = Self::from_shared(Shared::default());
+        let mut string = Self::from_shared(SharedString::default());
         string.grow(bytes.len().max(len));
         string.write(0, bytes);
         string
@@ -80,8 +80,8 @@ impl Chunked {
     /// Bytes of memory. Shared memory counts in full.
     pub fn memory(&self) -> usize {
         let parts = &*self.0;
-        let directory = parts.chunks.len() * size_of::<Option<Shared>>();
-        Cow::<Parts>::size() + directory + parts.base.capacity() + parts.own * CHUNK_LEN
+        let directory = parts.chunks.len() * size_of::<Option<SharedString>>();
+        Cow::<ChunkedParts>::size() + directory + parts.base.capacity() + parts.own * CHUNK_LEN
     }
 
     /// The bytes from `at` on that lie in one piece; none at the end.
@@ -95,7 +95,10 @@ impl Chunked {
     }
 
     /// The buffers that the bytes of a range lie in, piece by piece.
-    pub fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (&Shared, Range<usize>)> {
+    pub fn pieces(
+        &self,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = (&SharedString, Range<usize>)> {
         let (mut at, end) = (range.start, range.end.min(self.0.len));
         std::iter::from_fn(move || {
             if at >= end {
@@ -167,7 +170,7 @@ impl Chunked {
     }
 }
 
-impl Parts {
+impl ChunkedParts {
     fn lengthen(&mut self, len: usize) {
         while self.chunks.len() < len.div_ceil(CHUNK_LEN) {
             self.chunks.push(None);
@@ -176,7 +179,7 @@ impl Parts {
     }
 
     /// Where the byte lies: its buffer, and the range from it to the end of the chunk.
-    fn place(&self, at: usize) -> (&Shared, Range<usize>) {
+    fn place(&self, at: usize) -> (&SharedString, Range<usize>) {
         let (index, within) = (at / CHUNK_LEN, at % CHUNK_LEN);
         let end = (self.len - index * CHUNK_LEN).min(CHUNK_LEN);
         match self.chunks.get(index) {
@@ -222,7 +225,7 @@ impl Parts {
 #[derive(Clone, Copy, Debug)]
 pub enum StringRef<'a> {
     Flat(&'a [u8]),
-    Chunked(&'a Chunked),
+    Chunked(&'a ChunkedString),
 }
 
 impl Default for StringRef<'_> {
@@ -309,7 +312,7 @@ impl PartialEq<[u8]> for StringRef<'_> {
     }
 }
 
-impl std::fmt::Debug for Chunked {
+impl std::fmt::Debug for ChunkedString {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Chunked({} bytes)", self.len())
     }
@@ -322,8 +325,8 @@ mod tests {
     use super::*;
 
     /// For each chunk, whether two strings share it.
-    fn common(one: &Chunked, other: &Chunked) -> Vec<bool> {
-        let at = |string: &Chunked, index: usize| string.slice_at(index * CHUNK_LEN).as_ptr();
+    fn common(one: &ChunkedString, other: &ChunkedString) -> Vec<bool> {
+        let at = |string: &ChunkedString, index: usize| string.slice_at(index * CHUNK_LEN).as_ptr();
         let count = one.len().min(other.len()).div_ceil(CHUNK_LEN);
         (0..count).map(|index| at(one, index) == at(other, index)).collect()
     }
@@ -335,7 +338,7 @@ mod tests {
     #[test]
     fn a_change_of_a_pinned_string_copies_one_chunk() {
         let bytes = numbered(10 * CHUNK_LEN + 100);
-        let mut string = Chunked::from_shared(Arc::new(bytes.clone()));
+        let mut string = ChunkedString::from_shared(Arc::new(bytes.clone()));
         let pinned = string.clone();
         string.write(3 * CHUNK_LEN + 5, b"new");
         let expected: Vec<_> = (0..11).map(|index| index != 3).collect();
@@ -352,7 +355,7 @@ mod tests {
     #[test]
     fn growing_a_pinned_string_copies_the_last_chunk_at_most() {
         let bytes = numbered(5 * CHUNK_LEN + 1);
-        let mut string = Chunked::from_shared(Arc::new(bytes.clone()));
+        let mut string = ChunkedString::from_shared(Arc::new(bytes.clone()));
         let pinned = string.clone();
         string.grow(5 * CHUNK_LEN + 4);
         string.write(5 * CHUNK_LEN + 1, b"end");
@@ -368,7 +371,7 @@ mod tests {
     #[test]
     fn zeros_that_nobody_wrote_take_no_memory() {
         const LEN: usize = 8192 * CHUNK_LEN;
-        let mut string = Chunked::from_bytes(b"start", LEN);
+        let mut string = ChunkedString::from_bytes(b"start", LEN);
         string.write(LEN - 1, b"x");
         assert_eq!(string.0.own, 2);
         assert!(string.memory() < 300_000, "{}", string.memory());
@@ -381,7 +384,7 @@ mod tests {
     fn what_nobody_else_reads_is_changed_where_it_lies() {
         let base = numbered(6 * CHUNK_LEN);
         let address = base.as_ptr();
-        let mut string = Chunked::from_shared(Arc::new(base));
+        let mut string = ChunkedString::from_shared(Arc::new(base));
         string.write(5, b"one");
         assert_eq!((string.slice_at(0).as_ptr(), string.0.own), (address, 0));
         let pinned = string.clone();
@@ -396,9 +399,9 @@ mod tests {
 
     #[test]
     fn chunks_side_by_side_are_one_piece() {
-        let mut string = Chunked::from_shared(Arc::new(numbered(8 * CHUNK_LEN)));
+        let mut string = ChunkedString::from_shared(Arc::new(numbered(8 * CHUNK_LEN)));
         let _pinned = string.clone();
-        let lens = |string: &Chunked, range| -> Vec<_> {
+        let lens = |string: &ChunkedString, range| -> Vec<_> {
             string.pieces(range).map(|(_, range)| range.len()).collect()
         };
         assert_eq!(lens(&string, 0..8 * CHUNK_LEN), [8 * CHUNK_LEN]);
@@ -440,11 +443,11 @@ mod tests {
             let mut model = numbered(start);
             let buffer = Arc::new(model.clone());
             let mut string = match copied {
-                true => Chunked::from_bytes(&buffer, 0),
-                false => Chunked::from_shared(Arc::clone(&buffer)),
+                true => ChunkedString::from_bytes(&buffer, 0),
+                false => ChunkedString::from_shared(Arc::clone(&buffer)),
             };
             let held = holds_buffer.then_some((buffer, model.clone()));
-            let mut pins: Vec<(Chunked, Vec<u8>)> = Vec::new();
+            let mut pins: Vec<(ChunkedString, Vec<u8>)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
                     Step::Write { at, len } => {

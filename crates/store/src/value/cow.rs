@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering, fence};
 /// Like `Arc`, without weak references. Checking whether it is shared costs one load, while
 /// `Arc::make_mut` costs a locked instruction at each level of a tree.
 pub struct Cow<T> {
-    block: NonNull<Block<T>>,
+    block: NonNull<CowBlock<T>>,
 }
 
-struct Block<T> {
+struct CowBlock<T> {
     owners: AtomicUsize,
     value: T,
 }
@@ -29,13 +29,13 @@ unsafe impl<T: Send + Sync> Sync for Cow<T> {}
 
 impl<T> Cow<T> {
     pub(super) fn new(value: T) -> Self {
-        let block = Box::new(Block { owners: AtomicUsize::new(1), value });
+        let block = Box::new(CowBlock { owners: AtomicUsize::new(1), value });
         Self { block: NonNull::from(Box::leak(block)) }
     }
 
     /// The bytes of the value, without those that it points to.
     pub(super) const fn size() -> usize {
-        size_of::<Block<T>>()
+        size_of::<CowBlock<T>>()
     }
 
     /// Whether both are clones of one, and neither has changed since.
@@ -44,7 +44,7 @@ impl<T> Cow<T> {
     }
 
     #[inline(always)]
-    fn block(&self) -> &Block<T> {
+    fn block(&self) -> &CowBlock<T> {
         // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, it does not change while we are borrowed.
         unsafe { self.block.as_ref() }

@@ -2,11 +2,13 @@
 //! expire.
 
 use super::integer;
-use super::listpack::{self, Item, Listpack, Position};
+use super::listpack::{self, Item, Listpack, ListpackPosition};
 pub use super::pages::Walk;
-use super::pages::{self, Given, NEVER, Outside, Place, Record, Table, Text};
+use super::pages::{
+    self, Given, NEVER, Outside, RecordPlace, RecordTable, RecordText, TableRecord,
+};
 use crate::hash::Hasher;
-use crate::value::{Defragmenter, Encoding, Shared};
+use crate::value::{Defragmenter, Encoding, SharedString};
 
 /// A hash in one of its two forms. As in Redis, a table never becomes packed again.
 ///
@@ -16,7 +18,7 @@ use crate::value::{Defragmenter, Encoding, Shared};
 pub enum Hash {
     /// Field, value, field, value ...
     Packed(Listpack),
-    Table(Table),
+    Table(RecordTable),
 }
 
 /// When a hash becomes a table: `hash-max-listpack-entries` and `hash-max-listpack-value`.
@@ -35,7 +37,7 @@ impl Default for HashLimits {
 
 /// The value of a field.
 #[derive(Clone, Copy, Debug)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     Item(Item<'a>),
     /// A long value, which may be shared.
     Outside(Outside<'a>),
@@ -43,16 +45,16 @@ pub enum Value<'a> {
 
 /// A field that was found.
 #[derive(Clone, Copy, Debug)]
-pub struct Field<'a> {
+pub struct HashField<'a> {
     pub name: Item<'a>,
-    pub value: Value<'a>,
+    pub value: FieldValue<'a>,
     /// When it expires, in Unix milliseconds.
     pub expire_ms: Option<i64>,
 }
 
 /// What setting a field does with its expiry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Expiry {
+pub enum FieldExpiry {
     Keep,
     Clear,
     /// Unix milliseconds.
@@ -61,16 +63,16 @@ pub enum Expiry {
 
 /// The fields in no particular order, including expired ones.
 #[derive(Clone)]
-pub enum Iter<'a> {
-    Packed { fields: listpack::Iter<'a>, left: usize },
-    Table(pages::Iter<'a>),
+pub enum HashIter<'a> {
+    Packed { fields: listpack::ListpackIter<'a>, left: usize },
+    Table(pages::RecordIter<'a>),
 }
 
 /// Where a field lies. Valid until the hash changes.
 #[derive(Clone, Copy, Debug)]
-pub enum Spot {
-    Packed(Position),
-    Table(Place),
+pub enum FieldPlace {
+    Packed(ListpackPosition),
+    Table(RecordPlace),
 }
 
 impl Hash {
@@ -100,7 +102,7 @@ impl Hash {
         Some(if fits { Self::Packed(fields) } else { Self::Table(table) })
     }
 
-    /// Prefetches fields, see [`Table::prefetch`].
+    /// Prefetches fields, see [`RecordTable::prefetch`].
     #[inline]
     pub fn prefetch<'k>(&self, names: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
         if let Self::Table(table) = self {
@@ -114,7 +116,7 @@ impl Hash {
         &mut self,
         name: &[u8],
         value: Given<'_>,
-        expiry: Expiry,
+        expiry: FieldExpiry,
         now_ms: i64,
         limits: &HashLimits,
         hasher: &Hasher,
@@ -122,7 +124,7 @@ impl Hash {
         if let Self::Packed(pack) = self {
             let fits = name.len().max(value.bytes().len()) <= limits.packed_value_len
                 && pack.has_room(2, name.len() + value.bytes().len())
-                && !matches!(expiry, Expiry::At(_));
+                && !matches!(expiry, FieldExpiry::At(_));
             if fits && let Some(position) = value_position(pack, name) {
                 pack.replace(position, value.bytes());
                 return false;
@@ -135,7 +137,7 @@ impl Hash {
         }
         let Self::Table(table) = self else { unreachable!("made a table above") };
         let found = match expiry {
-            Expiry::At(expire_ms) => {
+            FieldExpiry::At(expire_ms) => {
                 let is_live = table.expiring() == 0
                     || table
                         .find(name, hasher)
@@ -147,7 +149,7 @@ impl Hash {
             _ => table.find(name, hasher).map(|place| table.record(place).expire_ms),
         };
         let was_dead = found.is_some_and(|expire_ms| !is_live(expire_ms, now_ms));
-        let kept = if expiry == Expiry::Keep && !was_dead { found.flatten() } else { None };
+        let kept = if expiry == FieldExpiry::Keep && !was_dead { found.flatten() } else { None };
         table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
     }
 
@@ -206,7 +208,7 @@ impl Hash {
 
     /// The field of this name, if it has not expired.
     #[inline]
-    pub fn get(&self, name: &[u8], now_ms: i64, hasher: &Hasher) -> Option<Field<'_>> {
+    pub fn get(&self, name: &[u8], now_ms: i64, hasher: &Hasher) -> Option<HashField<'_>> {
         match self {
             Self::Packed(pack) => {
                 let position = pack.find(name, 2)?;
@@ -225,31 +227,31 @@ impl Hash {
 
     /// Where the field with this index lies: a number below `len()`, in no particular order. Evenly
     /// random indices give evenly random fields, including expired ones.
-    pub fn nth(&self, index: usize) -> Option<Spot> {
+    pub fn nth(&self, index: usize) -> Option<FieldPlace> {
         match self {
-            Self::Packed(pack) => pack.position(index.checked_mul(2)?).map(Spot::Packed),
-            Self::Table(table) => table.nth(index).map(Spot::Table),
+            Self::Packed(pack) => pack.position(index.checked_mul(2)?).map(FieldPlace::Packed),
+            Self::Table(table) => table.nth(index).map(FieldPlace::Table),
         }
     }
 
     /// The field at a place.
-    pub fn field(&self, spot: Spot) -> Field<'_> {
+    pub fn field(&self, spot: FieldPlace) -> HashField<'_> {
         match (self, spot) {
-            (Self::Packed(pack), Spot::Packed(position)) => packed_field(pack, position),
-            (Self::Table(table), Spot::Table(place)) => table_field(table.record(place)),
+            (Self::Packed(pack), FieldPlace::Packed(position)) => packed_field(pack, position),
+            (Self::Table(table), FieldPlace::Table(place)) => table_field(table.record(place)),
             (hash, spot) => unreachable!("{spot:?} in a hash that is {:?}", hash.encoding()),
         }
     }
 
-    pub fn iter(&self) -> Iter<'_> {
+    pub fn iter(&self) -> HashIter<'_> {
         match self {
-            Self::Packed(pack) => Iter::Packed { fields: pack.iter(), left: pack.len() / 2 },
-            Self::Table(table) => Iter::Table(table.iter()),
+            Self::Packed(pack) => HashIter::Packed { fields: pack.iter(), left: pack.len() / 2 },
+            Self::Table(table) => HashIter::Table(table.iter()),
         }
     }
 
     /// The fields that have not expired.
-    pub fn live(&self, now_ms: i64) -> impl Iterator<Item = Field<'_>> + Clone {
+    pub fn live(&self, now_ms: i64) -> impl Iterator<Item = HashField<'_>> + Clone {
         self.iter().filter(move |field| is_live(field.expire_ms, now_ms))
     }
 
@@ -261,7 +263,7 @@ impl Hash {
         count: usize,
         now_ms: i64,
         hasher: &Hasher,
-        mut f: impl FnMut(Field<'_>),
+        mut f: impl FnMut(HashField<'_>),
     ) -> u64 {
         match self {
             Self::Packed(_) => {
@@ -278,7 +280,7 @@ impl Hash {
 
     /// Calls `f` with up to `limit` fields from a place on, including expired ones. Returns the
     /// next place; `None` at the end. Used to walk in steps over a hash that does not change.
-    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Field<'_>)) -> Option<Walk> {
+    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(HashField<'_>)) -> Option<Walk> {
         match self {
             Self::Packed(_) => {
                 self.iter().for_each(f);
@@ -368,20 +370,20 @@ impl std::fmt::Debug for Hash {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> FieldValue<'a> {
     /// The value as a listpack's item.
     pub fn item(self) -> Item<'a> {
         match self {
-            Value::Item(item) => item,
-            Value::Outside(outside) => Item::Bytes(outside.bytes()),
+            FieldValue::Item(item) => item,
+            FieldValue::Outside(outside) => Item::Bytes(outside.bytes()),
         }
     }
 
     /// Another owner of the value, if it is a long one.
-    pub fn to_shared(self) -> Option<Shared> {
+    pub fn to_shared(self) -> Option<SharedString> {
         match self {
-            Value::Item(_) => None,
-            Value::Outside(outside) => Some(outside.to_shared()),
+            FieldValue::Item(_) => None,
+            FieldValue::Outside(outside) => Some(outside.to_shared()),
         }
     }
 
@@ -395,16 +397,16 @@ impl<'a> Value<'a> {
     }
 }
 
-impl<'a> Iterator for Iter<'a> {
-    type Item = Field<'a>;
+impl<'a> Iterator for HashIter<'a> {
+    type Item = HashField<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Field<'a>> {
+    fn next(&mut self) -> Option<HashField<'a>> {
         match self {
             Self::Packed { fields, left } => {
                 let (name, value) = (fields.next()?, fields.next()?);
                 *left -= 1;
-                Some(Field { name, value: Value::Item(value), expire_ms: None })
+                Some(HashField { name, value: FieldValue::Item(value), expire_ms: None })
             }
             Self::Table(records) => records.next().map(table_field),
         }
@@ -419,7 +421,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl ExactSizeIterator for Iter<'_> {}
+impl ExactSizeIterator for HashIter<'_> {}
 
 #[inline(always)]
 const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
@@ -430,9 +432,9 @@ const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
 }
 
 /// Fields and values as a table. If a field is there twice, the first one counts.
-fn table_of(fields: &Listpack, hasher: &Hasher) -> Table {
-    let mut table = Table::new(true);
-    let mut rooms = [integer::Text::new(0), integer::Text::new(0)];
+fn table_of(fields: &Listpack, hasher: &Hasher) -> RecordTable {
+    let mut table = RecordTable::new(true);
+    let mut rooms = [integer::IntegerText::new(0), integer::IntegerText::new(0)];
     let mut items = fields.iter();
     while let (Some(name), Some(value)) = (items.next(), items.next()) {
         let [name_room, value_room] = &mut rooms;
@@ -442,25 +444,27 @@ fn table_of(fields: &Listpack, hasher: &Hasher) -> Table {
     table
 }
 
-fn value_position(pack: &Listpack, name: &[u8]) -> Option<Position> {
+fn value_position(pack: &Listpack, name: &[u8]) -> Option<ListpackPosition> {
     pack.find(name, 2).and_then(|position| pack.next(position))
 }
 
-fn packed_field(pack: &Listpack, position: Position) -> Field<'_> {
+fn packed_field(pack: &Listpack, position: ListpackPosition) -> HashField<'_> {
     let mut items = pack.iter_from(position);
     match (items.next(), items.next()) {
-        (Some(name), Some(value)) => Field { name, value: Value::Item(value), expire_ms: None },
+        (Some(name), Some(value)) => {
+            HashField { name, value: FieldValue::Item(value), expire_ms: None }
+        }
         _ => unreachable!("a field without a value at {position:?}"),
     }
 }
 
-fn table_field(record: Record<'_>) -> Field<'_> {
+fn table_field(record: TableRecord<'_>) -> HashField<'_> {
     let value = match record.value {
-        Some(Text::Inline(bytes)) => Value::Item(Item::Bytes(bytes)),
-        Some(Text::Outside(outside)) => Value::Outside(outside),
+        Some(RecordText::Inline(bytes)) => FieldValue::Item(Item::Bytes(bytes)),
+        Some(RecordText::Outside(outside)) => FieldValue::Outside(outside),
         None => unreachable!("a field without a value"),
     };
-    Field { name: Item::Bytes(record.key.bytes()), value, expire_ms: record.expire_ms }
+    HashField { name: Item::Bytes(record.key.bytes()), value, expire_ms: record.expire_ms }
 }
 
 #[cfg(test)]
@@ -487,7 +491,7 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Change {
-        Set(Vec<u8>, Vec<u8>, Expiry),
+        Set(Vec<u8>, Vec<u8>, FieldExpiry),
         Remove(Vec<u8>),
         Expire(Vec<u8>, Option<i64>),
         Time(i64),
@@ -507,8 +511,11 @@ mod tests {
             4 => "[a-z]{0,14}".prop_map(String::into_bytes),
             1 => (200usize..1200).prop_map(|len| vec![b'x'; len]),
         ];
-        let expiry =
-            prop_oneof![Just(Expiry::Keep), Just(Expiry::Clear), (0i64..100).prop_map(Expiry::At)];
+        let expiry = prop_oneof![
+            Just(FieldExpiry::Keep),
+            Just(FieldExpiry::Clear),
+            (0i64..100).prop_map(FieldExpiry::At)
+        ];
         prop_oneof![
             8 => (name(), value, expiry).prop_map(|(name, value, expiry)| Change::Set(name, value, expiry)),
             2 => name().prop_map(Change::Remove),
@@ -539,9 +546,9 @@ mod tests {
                         let old = model.get(&name).filter(|(_, at)| is_live(*at, now_ms));
                         prop_assert_eq!(added, old.is_none());
                         let expire_ms = match expiry {
-                            Expiry::Keep => old.and_then(|(_, at)| *at),
-                            Expiry::Clear => None,
-                            Expiry::At(at) => Some(at),
+                            FieldExpiry::Keep => old.and_then(|(_, at)| *at),
+                            FieldExpiry::Clear => None,
+                            FieldExpiry::At(at) => Some(at),
                         };
                         model.insert(name, (value, expire_ms));
                     }

@@ -31,12 +31,12 @@ pub fn parse(text: &[u8]) -> Option<i64> {
 }
 
 /// Room for the text of an integer.
-pub struct Text {
+pub struct IntegerText {
     bytes: [u8; TEXT_LEN_MAX],
     start: usize,
 }
 
-impl Text {
+impl IntegerText {
     pub fn new(value: i64) -> Self {
         let mut text = Self { bytes: [0; TEXT_LEN_MAX], start: TEXT_LEN_MAX };
         let mut magnitude = value.unsigned_abs();
@@ -60,7 +60,7 @@ impl Text {
     }
 }
 
-/// How many bytes [`Text`] would have for this integer.
+/// How many bytes [`IntegerText`] would have for this integer.
 pub fn text_len(value: i64) -> usize {
     let digits = value.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
     digits + usize::from(value < 0)
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn only_the_canonical_form_is_an_integer() {
         for value in [0, 1, -1, 9, 10, -10, 127, 128, i64::MAX, i64::MIN, i64::MIN + 1] {
-            let text = Text::new(value);
+            let text = IntegerText::new(value);
             assert_eq!(text.as_bytes(), value.to_string().as_bytes());
             assert_eq!(text_len(value), text.as_bytes().len());
             assert_eq!(parse(text.as_bytes()), Some(value));

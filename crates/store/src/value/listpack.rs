@@ -25,9 +25,9 @@
 //! shortest form, so equal values have equal bytes.
 //!
 //! The unsafe code here relies on one rule, called *whole*: the block belongs only to its
-//! [`Listpack`], begins with a [`Header`], and was given as many bytes as the header says. The
-//! bytes behind the gap are initialised; those in the gap need not be. Only `splice` changes the
-//! header, and the room that it returns lies behind the gap. No unsafe code relies on the bytes
+//! [`Listpack`], begins with a [`ListpackHeader`], and was given as many bytes as the header says.
+//! The bytes behind the gap are initialised; those in the gap need not be. Only `splice` changes
+//! the header, and the room that it returns lies behind the gap. No unsafe code relies on the bytes
 //! being entries: safe code reads them, and may panic.
 
 use std::borrow::Cow;
@@ -43,8 +43,8 @@ mod item;
 mod tests;
 
 use format::{
-    COUNT_UNKNOWN, END, Encoded, Form, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len, back_len,
-    check, decode, entry_len,
+    COUNT_UNKNOWN, END, Encoded, ForeignForm, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len,
+    back_len, check, decode, entry_len,
 };
 pub use format::{OVERHEAD, write};
 pub use item::Item;
@@ -62,7 +62,7 @@ unsafe impl Sync for Listpack {}
 
 /// The beginning of a block. The gap and the entries follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Header {
+struct ListpackHeader {
     /// The bytes of the entries, and of what Redis has beside them.
     total: u32,
     /// How many entries there are, or [`COUNT_UNKNOWN`].
@@ -74,11 +74,11 @@ struct Header {
 /// Where an entry begins, in bytes from the first entry. Valid until the listpack changes at or
 /// before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Position(u32);
+pub struct ListpackPosition(u32);
 
 /// The entries from front to back, or in reverse by `rev()`.
 #[derive(Clone)]
-pub struct Iter<'a> {
+pub struct ListpackIter<'a> {
     bytes: &'a [u8],
     front: usize,
     back: usize,
@@ -93,10 +93,10 @@ impl Listpack {
     /// end. Converts entries that are not in their shortest form.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         match check(bytes)? {
-            Form::Shortest => Some(Self::copied(bytes)),
-            Form::Longer(entries) => {
+            ForeignForm::Shortest => Some(Self::copied(bytes)),
+            ForeignForm::Longer(entries) => {
                 let mut pack = Self::new();
-                pack.append_many(Iter::over(entries));
+                pack.append_many(ListpackIter::over(entries));
                 Some(pack)
             }
         }
@@ -134,7 +134,7 @@ impl Listpack {
     }
 
     /// Removes the entries from a position on, and returns them as a listpack.
-    pub fn split_off(&mut self, position: Position) -> Self {
+    pub fn split_off(&mut self, position: ListpackPosition) -> Self {
         let at = position.0 as usize;
         let entries = &self.entries()[at..];
         let (removed, count) = (entries.len(), self.iter_from(position).count());
@@ -145,21 +145,29 @@ impl Listpack {
     }
 
     /// Inserts an entry. Returns its position, which was the other entry's.
-    pub fn insert_before<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) -> Position {
+    pub fn insert_before<'a>(
+        &mut self,
+        at: ListpackPosition,
+        value: impl Into<Item<'a>>,
+    ) -> ListpackPosition {
         self.insert_at(at.0 as usize, value.into());
         at
     }
 
     /// Inserts an entry. Returns its position.
-    pub fn insert_after<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) -> Position {
+    pub fn insert_after<'a>(
+        &mut self,
+        at: ListpackPosition,
+        value: impl Into<Item<'a>>,
+    ) -> ListpackPosition {
         let at = at.0 as usize;
         let at = at + entry_len(self.entries(), at);
         self.insert_at(at, value.into());
-        Position(at as u32)
+        ListpackPosition(at as u32)
     }
 
     /// Replaces an entry's value. Its position stays.
-    pub fn replace<'a>(&mut self, at: Position, value: impl Into<Item<'a>>) {
+    pub fn replace<'a>(&mut self, at: ListpackPosition, value: impl Into<Item<'a>>) {
         let encoded = Encoded::new(value.into());
         let at = at.0 as usize;
         let old_len = entry_len(self.entries(), at);
@@ -167,13 +175,13 @@ impl Listpack {
     }
 
     /// Removes an entry. Returns the position of the entry behind it, if there is one.
-    pub fn remove(&mut self, at: Position) -> Option<Position> {
+    pub fn remove(&mut self, at: ListpackPosition) -> Option<ListpackPosition> {
         self.remove_from(at, 1)
     }
 
     /// Removes up to `count` entries from a position on. Returns the position of the entry behind
     /// them.
-    pub fn remove_from(&mut self, at: Position, count: usize) -> Option<Position> {
+    pub fn remove_from(&mut self, at: ListpackPosition, count: usize) -> Option<ListpackPosition> {
         let entries = self.entries();
         let (start, end) = (at.0 as usize, entries.len());
         let (mut stop, mut removed) = (start, 0);
@@ -258,20 +266,20 @@ impl Listpack {
         bytes.saturating_add(entries.saturating_mul(OVERHEAD_MAX)) <= LEN_MAX - self.byte_len()
     }
 
-    pub fn iter(&self) -> Iter<'_> {
-        Iter::over(self.entries())
+    pub fn iter(&self) -> ListpackIter<'_> {
+        ListpackIter::over(self.entries())
     }
 
     /// The entries with these indices. The range may reach past the end.
-    pub fn slice(&self, range: std::ops::Range<usize>) -> Iter<'_> {
+    pub fn slice(&self, range: std::ops::Range<usize>) -> ListpackIter<'_> {
         let all = self.iter();
         let at = |index| self.position(index).map_or(all.back, |position| position.0 as usize);
-        Iter { front: at(range.start), back: at(range.end), ..all }
+        ListpackIter { front: at(range.start), back: at(range.end), ..all }
     }
 
     /// The entries from a position on.
-    pub fn iter_from(&self, position: Position) -> Iter<'_> {
-        Iter { front: position.0 as usize, ..self.iter() }
+    pub fn iter_from(&self, position: ListpackPosition) -> ListpackIter<'_> {
+        ListpackIter { front: position.0 as usize, ..self.iter() }
     }
 
     pub fn get(&self, index: usize) -> Option<Item<'_>> {
@@ -280,30 +288,30 @@ impl Listpack {
 
     /// The entry at a position.
     #[inline]
-    pub fn item(&self, position: Position) -> Item<'_> {
+    pub fn item(&self, position: ListpackPosition) -> Item<'_> {
         decode(self.entries(), position.0 as usize).0
     }
 
-    pub fn first(&self) -> Option<Position> {
-        (!self.is_empty()).then_some(Position(0))
+    pub fn first(&self) -> Option<ListpackPosition> {
+        (!self.is_empty()).then_some(ListpackPosition(0))
     }
 
-    pub fn last(&self) -> Option<Position> {
+    pub fn last(&self) -> Option<ListpackPosition> {
         self.before(self.header().len())
     }
 
-    pub fn next(&self, position: Position) -> Option<Position> {
+    pub fn next(&self, position: ListpackPosition) -> Option<ListpackPosition> {
         let entries = self.entries();
         let next = position.0 as usize + entry_len(entries, position.0 as usize);
-        (next < entries.len()).then_some(Position(next as u32))
+        (next < entries.len()).then_some(ListpackPosition(next as u32))
     }
 
-    pub fn previous(&self, position: Position) -> Option<Position> {
+    pub fn previous(&self, position: ListpackPosition) -> Option<ListpackPosition> {
         self.before(position.0 as usize)
     }
 
     /// Where the entry with this index begins. Walks from the nearer end.
-    pub fn position(&self, index: usize) -> Option<Position> {
+    pub fn position(&self, index: usize) -> Option<ListpackPosition> {
         let entries = self.entries();
         let count = self.header().count;
         if count != COUNT_UNKNOWN {
@@ -316,7 +324,7 @@ impl Listpack {
                 for _ in index..count {
                     at -= back_entry_len(entries, at);
                 }
-                return Some(Position(at as u32));
+                return Some(ListpackPosition(at as u32));
             }
         }
         let mut at = 0;
@@ -326,26 +334,26 @@ impl Listpack {
             }
             at += entry_len(entries, at);
         }
-        (at < entries.len()).then_some(Position(at as u32))
+        (at < entries.len()).then_some(ListpackPosition(at as u32))
     }
 
     /// Finds a value among every `step`-th entry, beginning with the first.
     #[inline]
-    pub fn find<'a>(&self, value: impl Into<Item<'a>>, step: usize) -> Option<Position> {
+    pub fn find<'a>(&self, value: impl Into<Item<'a>>, step: usize) -> Option<ListpackPosition> {
         self.find_at(0, Encoded::new(value.into()), step)
     }
 
     /// Finds a value among every `step`-th entry, beginning at a position.
     pub fn find_from<'a>(
         &self,
-        position: Position,
+        position: ListpackPosition,
         value: impl Into<Item<'a>>,
         step: usize,
-    ) -> Option<Position> {
+    ) -> Option<ListpackPosition> {
         self.find_at(position.0 as usize, Encoded::new(value.into()), step)
     }
 
-    fn find_at(&self, mut at: usize, value: Encoded<'_>, step: usize) -> Option<Position> {
+    fn find_at(&self, mut at: usize, value: Encoded<'_>, step: usize) -> Option<ListpackPosition> {
         let entries = self.entries();
         let end = entries.len();
         let (head, tail) = (&value.head[..value.head_len], value.tail);
@@ -355,7 +363,7 @@ impl Listpack {
                 // Equal values have equal bytes, and the head includes the length.
                 let rest = &entries[at..];
                 if rest.starts_with(head) && rest[head.len()..].starts_with(tail) {
-                    return Some(Position(at as u32));
+                    return Some(ListpackPosition(at as u32));
                 }
             }
             for _ in 0..step {
@@ -368,8 +376,8 @@ impl Listpack {
     }
 
     /// The entry that ends where another one begins.
-    fn before(&self, at: usize) -> Option<Position> {
-        (at > 0).then(|| Position((at - back_entry_len(self.entries(), at)) as u32))
+    fn before(&self, at: usize) -> Option<ListpackPosition> {
+        (at > 0).then(|| ListpackPosition((at - back_entry_len(self.entries(), at)) as u32))
     }
 
     fn insert_at(&mut self, at: usize, value: Item<'_>) {
@@ -378,24 +386,24 @@ impl Listpack {
     }
 
     #[inline(always)]
-    fn header(&self) -> Header {
+    fn header(&self) -> ListpackHeader {
         // SAFETY: *whole*: the block begins with these two fields. It is aligned to 8.
         let (total, count) = unsafe {
             (self.block.cast::<u32>().read(), self.block.add(COUNT).cast::<u16>().read())
         };
         let (total, count) = (u32::from_le(total), u16::from_le(count));
         if total & GAPPED == 0 {
-            return Header { total, count, gap: 0 };
+            return ListpackHeader { total, count, gap: 0 };
         }
         // SAFETY: *whole*: the bit says that this field follows.
         let gap = unsafe { self.block.add(GAP).cast::<u16>().read() };
-        Header { total: total & !GAPPED, count, gap: u16::from_le(gap) }
+        ListpackHeader { total: total & !GAPPED, count, gap: u16::from_le(gap) }
     }
 
     /// # Safety
     /// The block was given as many bytes as the header says, and the entries lie where it says.
     #[inline(always)]
-    unsafe fn write_header(&mut self, header: Header) {
+    unsafe fn write_header(&mut self, header: ListpackHeader) {
         let gapped = if header.gap == 0 { 0 } else { GAPPED };
         // SAFETY: the caller says that the block is long enough, and that no entry lies here.
         unsafe {
@@ -413,7 +421,13 @@ impl Listpack {
     /// # Panics
     /// If the listpack would become longer than 1 GiB (see [`Self::has_room`]), or if the bytes
     /// reach past the end, which may happen with the position of another listpack.
-    fn splice(&mut self, at: usize, removed: usize, inserted: usize, count: isize) -> Room<'_> {
+    fn splice(
+        &mut self,
+        at: usize,
+        removed: usize,
+        inserted: usize,
+        count: isize,
+    ) -> EntryRoom<'_> {
         let old = self.header();
         let old_len = old.len();
         assert!(
@@ -423,7 +437,7 @@ impl Listpack {
         let len = old_len - removed + inserted;
         assert!(len <= LEN_MAX - OVERHEAD, "a listpack of {len} bytes");
         let is_front = at == 0 && old_len > 0 && (removed == 0 || inserted == 0);
-        let new = Header {
+        let new = ListpackHeader {
             // A count beyond 16 bits stays unknown, as in Redis.
             count: match old.count {
                 COUNT_UNKNOWN => COUNT_UNKNOWN,
@@ -454,7 +468,7 @@ impl Listpack {
         let rest = unsafe {
             NonNull::slice_from_raw_parts(self.block.add(to + at).cast(), inserted).as_mut()
         };
-        Room { rest }
+        EntryRoom { rest }
     }
 
     /// Moves `len` bytes within the block.
@@ -479,14 +493,14 @@ impl Listpack {
 
     /// Resizes the block from one header's size to another's.
     #[inline]
-    fn resize_block(&mut self, old: Header, new: Header) {
+    fn resize_block(&mut self, old: ListpackHeader, new: ListpackHeader) {
         // SAFETY: only this listpack uses the block, which was given as many bytes as its header
         // said until now. The new size includes a header.
         unsafe { block::resize(&mut self.block, old.given(), new.given()) };
     }
 }
 
-impl Header {
+impl ListpackHeader {
     /// The bytes of the gap and its field.
     #[inline(always)]
     const fn gap_bytes(self) -> usize {
@@ -546,11 +560,11 @@ impl Header {
 
 /// Room in a listpack that has to be written. Bytes that are not written because of a panic become
 /// zeros, so *whole* holds in any case.
-struct Room<'a> {
+struct EntryRoom<'a> {
     rest: &'a mut [MaybeUninit<u8>],
 }
 
-impl Room<'_> {
+impl EntryRoom<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (front, rest) = std::mem::take(&mut self.rest).split_at_mut(bytes.len());
@@ -565,7 +579,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for EntryRoom<'_> {
     #[inline]
     fn drop(&mut self) {
         self.rest.fill(MaybeUninit::new(0));
@@ -616,26 +630,26 @@ impl std::fmt::Debug for Listpack {
 
 impl<'a> IntoIterator for &'a Listpack {
     type Item = Item<'a>;
-    type IntoIter = Iter<'a>;
+    type IntoIter = ListpackIter<'a>;
 
-    fn into_iter(self) -> Iter<'a> {
+    fn into_iter(self) -> ListpackIter<'a> {
         self.iter()
     }
 }
 
-impl<'a> Iter<'a> {
+impl<'a> ListpackIter<'a> {
     /// Iterates over entries in a listpack's encoding.
     pub fn over(entries: &'a [u8]) -> Self {
         Self { bytes: entries, front: 0, back: entries.len() }
     }
 
     /// Where the next entry from the front begins.
-    pub fn position(&self) -> Option<Position> {
-        (self.front < self.back).then_some(Position(self.front as u32))
+    pub fn position(&self) -> Option<ListpackPosition> {
+        (self.front < self.back).then_some(ListpackPosition(self.front as u32))
     }
 }
 
-impl<'a> Iterator for Iter<'a> {
+impl<'a> Iterator for ListpackIter<'a> {
     type Item = Item<'a>;
 
     #[inline]
@@ -649,7 +663,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl DoubleEndedIterator for Iter<'_> {
+impl DoubleEndedIterator for ListpackIter<'_> {
     #[inline]
     fn next_back(&mut self) -> Option<Self::Item> {
         if self.front >= self.back {

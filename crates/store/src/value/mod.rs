@@ -23,9 +23,9 @@ macro_rules! collections {
         }
 
         impl AnyCollection {
-            pub const fn kind(&self) -> Kind {
+            pub const fn kind(&self) -> ValueType {
                 match *self {
-                    $(Self::$kind(_) => Kind::$kind,)*
+                    $(Self::$kind(_) => ValueType::$kind,)*
                 }
             }
 
@@ -52,10 +52,10 @@ macro_rules! collections {
             ///
             /// # Safety
             /// `at` holds a collection of this kind, which nothing uses afterwards.
-            pub(crate) unsafe fn read(kind: Kind, at: NonNull<u8>) -> Self {
+            pub(crate) unsafe fn read(kind: ValueType, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there, and gives it to us.
-                    $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
+                    $(ValueType::$kind => Self::$kind(unsafe { at.cast::<$type>().read() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }
             }
@@ -66,10 +66,10 @@ macro_rules! collections {
             ///
             /// # Safety
             /// `at` holds a collection of this kind, which lives and does not change for 'a.
-            pub(crate) unsafe fn new(kind: Kind, at: NonNull<u8>) -> Self {
+            pub(crate) unsafe fn new(kind: ValueType, at: NonNull<u8>) -> Self {
                 match kind {
                     // SAFETY: the caller says that this kind's type lies there for 'a.
-                    $(Kind::$kind => Self::$kind(unsafe { at.cast::<$type>().as_ref() }),)*
+                    $(ValueType::$kind => Self::$kind(unsafe { at.cast::<$type>().as_ref() }),)*
                     _ => unreachable!("no collection of kind {kind:?}"),
                 }
             }
@@ -118,7 +118,7 @@ macro_rules! collections {
             // SAFETY: the list gives each type its own kind, and an entry of that kind is made from
             // the variant with this type.
             unsafe impl Collection for $type {
-                const KIND: Kind = Kind::$kind;
+                const KIND: ValueType = ValueType::$kind;
 
                 fn into_any(self) -> AnyCollection {
                     AnyCollection::$kind(self)
@@ -147,7 +147,7 @@ macro_rules! collections {
 /// # Safety
 /// Only this type has `KIND`: an entry of that kind holds this type, and no string has that kind.
 pub unsafe trait Collection: Clone + Send {
-    const KIND: Kind;
+    const KIND: ValueType;
 
     fn into_any(self) -> AnyCollection;
 
@@ -206,7 +206,6 @@ mod directory;
 pub mod hash;
 pub mod integer;
 pub mod intset;
-mod kind;
 pub mod list;
 pub mod listpack;
 pub mod pages;
@@ -217,20 +216,21 @@ pub mod sorted_set;
 pub mod stream;
 mod tags;
 mod tree;
+mod value_type;
 
-pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, Chunked, StringRef};
+pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, ChunkedString, StringRef};
 pub use defrag::{DefragCursor, Defragmenter};
 pub use hash::{Hash, HashLimits};
 pub use intset::Intset;
-pub use kind::{Encoding, Kind};
 pub use list::{End, List, ListIter, ListLimits};
 pub use listpack::{Item, Listpack};
 pub use set::{Set, SetLimits};
 pub use sorted_set::{SortedSet, SortedSetIter, SortedSetLimits};
 pub use stream::{Stream, StreamId, StreamLimits};
+pub use value_type::{Encoding, ValueType};
 
 /// A string that replies can refer to.
-pub type Shared = Arc<Vec<u8>>;
+pub type SharedString = Arc<Vec<u8>>;
 
 collections! {
     List => List,

@@ -18,11 +18,11 @@ mod record;
 #[cfg(test)]
 mod tests;
 
-use directory::{Node, NodeSlot, SLOT_BITS};
+use directory::{DirectoryNode, NodeSlot, SLOT_BITS};
 pub use page::NEVER;
 use page::Page;
 use record::NewRecord;
-pub use record::{Given, INLINE_MAX, Outside, Record, Text};
+pub use record::{Given, INLINE_MAX, Outside, RecordText, TableRecord};
 
 use super::cow::Cow;
 use crate::hash::Hasher;
@@ -30,7 +30,7 @@ use crate::value::Defragmenter;
 
 /// Records in the order of their hashes.
 #[derive(Clone)]
-pub struct Table {
+pub struct RecordTable {
     root: Cow<Root>,
 }
 
@@ -51,7 +51,7 @@ struct Root {
 
 /// Where a record lies. Valid until the table changes.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct RecordPlace {
     node: u32,
     page: u16,
     record: u32,
@@ -67,7 +67,7 @@ pub struct Walk {
 
 /// The records, page by page in the order of hashes.
 #[derive(Clone)]
-pub struct Iter<'a> {
+pub struct RecordIter<'a> {
     root: &'a Root,
     node: usize,
     page: usize,
@@ -75,10 +75,10 @@ pub struct Iter<'a> {
     left: usize,
 }
 
-impl Table {
+impl RecordTable {
     /// An empty table, whose records have values or not.
     pub fn new(values: bool) -> Self {
-        let node = Node::new(values);
+        let node = DirectoryNode::new(values);
         let bytes = node.pages[0].page.memory();
         let nodes = vec![NodeSlot { node: Cow::new(node), count: 0, depth: 0 }];
         let root =
@@ -102,7 +102,7 @@ impl Table {
         key: Given<'a>,
         value: Option<Given<'a>>,
         hasher: &Hasher,
-    ) -> Option<Place> {
+    ) -> Option<RecordPlace> {
         let bytes = key.bytes();
         let hash = hasher.hash(bytes).0;
         let found = self.root.find(bytes, hash);
@@ -143,14 +143,14 @@ impl Table {
     }
 
     /// Sets a record's expiry.
-    pub fn set_expiry(&mut self, place: Place, expire_ms: Option<i64>) {
+    pub fn set_expiry(&mut self, place: RecordPlace, expire_ms: Option<i64>) {
         let root = self.root.make_mut();
         let record = root.record(place);
         // Small copies, because the originals move.
         let key = record.key.bytes().to_vec();
         let value = record.value.map(|value| match value {
-            Text::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
-            Text::Outside(outside) => outside.to_shared(),
+            RecordText::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
+            RecordText::Outside(outside) => outside.to_shared(),
         });
         let value = value.as_ref().map(Given::Shared);
         root.replace(place, &NewRecord { key: Given::Bytes(&key), value, expire_ms });
@@ -168,7 +168,7 @@ impl Table {
         }
     }
 
-    pub fn remove_at(&mut self, place: Place, hasher: &Hasher) {
+    pub fn remove_at(&mut self, place: RecordPlace, hasher: &Hasher) {
         let hash = hasher.hash(self.record(place).key.bytes()).0;
         self.root.make_mut().remove(place, hash);
     }
@@ -180,7 +180,7 @@ impl Table {
         now_ms: i64,
         limit: usize,
         hasher: &Hasher,
-        mut f: impl FnMut(Record<'_>),
+        mut f: impl FnMut(TableRecord<'_>),
     ) -> usize {
         let mut removed = 0;
         while removed < limit && self.root.earliest_ms <= now_ms {
@@ -205,18 +205,18 @@ impl Table {
     }
 
     #[inline]
-    pub fn find(&self, key: &[u8], hasher: &Hasher) -> Option<Place> {
+    pub fn find(&self, key: &[u8], hasher: &Hasher) -> Option<RecordPlace> {
         self.root.find(key, hasher.hash(key).0)
     }
 
     #[inline]
-    pub fn record(&self, place: Place) -> Record<'_> {
+    pub fn record(&self, place: RecordPlace) -> TableRecord<'_> {
         self.root.record(place)
     }
 
     /// The place of the record with this index: a number below `len()`, in no particular order.
     /// Evenly random indices give evenly random records.
-    pub fn nth(&self, index: usize) -> Option<Place> {
+    pub fn nth(&self, index: usize) -> Option<RecordPlace> {
         let mut left = index;
         for (node, slot) in self.root.nodes.iter().enumerate() {
             if left >= slot.count as usize {
@@ -225,7 +225,7 @@ impl Table {
             }
             for (page, slot) in slot.node.pages.iter().enumerate() {
                 if left < slot.count as usize {
-                    return Some(Place {
+                    return Some(RecordPlace {
                         node: node as u32,
                         page: page as u16,
                         record: left as u32,
@@ -244,7 +244,7 @@ impl Table {
         cursor: u64,
         count: usize,
         hasher: &Hasher,
-        mut f: impl FnMut(Record<'_>),
+        mut f: impl FnMut(TableRecord<'_>),
     ) -> u64 {
         let mut shown = 0;
         let mut position = cursor;
@@ -285,17 +285,22 @@ impl Table {
 
     /// Shows up to `limit` records from a place on. Returns the next place; `None` at the end. Used
     /// to walk in steps over a table that does not change.
-    pub fn walk(&self, from: Walk, limit: usize, mut f: impl FnMut(Record<'_>)) -> Option<Walk> {
+    pub fn walk(
+        &self,
+        from: Walk,
+        limit: usize,
+        mut f: impl FnMut(TableRecord<'_>),
+    ) -> Option<Walk> {
         let Walk { node, page, record } = from;
-        let mut records = Iter { root: &self.root, node, page, record, left: limit };
+        let mut records = RecordIter { root: &self.root, node, page, record, left: limit };
         for _ in 0..limit {
             f(records.next()?);
         }
         Some(Walk { node: records.node, page: records.page, record: records.record })
     }
 
-    pub fn iter(&self) -> Iter<'_> {
-        Iter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
+    pub fn iter(&self) -> RecordIter<'_> {
+        RecordIter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
     }
 
     /// Whether one is a clone of the other, and neither has changed since.
@@ -348,7 +353,7 @@ impl Table {
         Cow::<Root>::size()
             + root.index.capacity() * 4
             + root.nodes.capacity() * size_of::<NodeSlot>()
-            + root.nodes.len() * Cow::<Node>::size()
+            + root.nodes.len() * Cow::<DirectoryNode>::size()
             + nodes * size_of::<directory::PageSlot>()
             + root.bytes
     }
@@ -359,17 +364,17 @@ impl Table {
     }
 }
 
-impl std::fmt::Debug for Table {
+impl std::fmt::Debug for RecordTable {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<'a> Iterator for Iter<'a> {
-    type Item = Record<'a>;
+impl<'a> Iterator for RecordIter<'a> {
+    type Item = TableRecord<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Record<'a>> {
+    fn next(&mut self) -> Option<TableRecord<'a>> {
         loop {
             let slot = self.root.nodes.get(self.node)?;
             let pages = &slot.node.pages;
@@ -392,7 +397,7 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl ExactSizeIterator for Iter<'_> {}
+impl ExactSizeIterator for RecordIter<'_> {}
 
 impl Root {
     /// The node and the page of a hash, and how many of its bits select the page.
@@ -411,19 +416,19 @@ impl Root {
     }
 
     #[inline]
-    fn find(&self, key: &[u8], hash: u64) -> Option<Place> {
+    fn find(&self, key: &[u8], hash: u64) -> Option<RecordPlace> {
         let node = self.index[self.slot(hash)] as usize;
         let slot = &self.nodes[node];
         let page = slot.node.page_of(hash, slot.depth);
         let record = slot.node.pages[page].page.find(tag(hash), key)?;
-        Some(Place { node: node as u32, page: page as u16, record: record as u32 })
+        Some(RecordPlace { node: node as u32, page: page as u16, record: record as u32 })
     }
 
-    fn record(&self, place: Place) -> Record<'_> {
+    fn record(&self, place: RecordPlace) -> TableRecord<'_> {
         self.page(place).record(place.record as usize)
     }
 
-    fn page(&self, place: Place) -> &Page {
+    fn page(&self, place: RecordPlace) -> &Page {
         &self.nodes[place.node as usize].node.pages[usize::from(place.page)].page
     }
 
@@ -453,7 +458,7 @@ impl Root {
         }
     }
 
-    fn replace(&mut self, place: Place, new: &NewRecord<'_>) {
+    fn replace(&mut self, place: RecordPlace, new: &NewRecord<'_>) {
         let old = self.record(place);
         let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
         let owner = self.nodes[place.node as usize].node.make_mut();
@@ -469,7 +474,7 @@ impl Root {
         }
     }
 
-    fn remove(&mut self, place: Place, hash: u64) {
+    fn remove(&mut self, place: RecordPlace, hash: u64) {
         let old = self.record(place);
         let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
         let slot = &mut self.nodes[place.node as usize];
@@ -572,7 +577,7 @@ impl Root {
     }
 
     /// A record that expires at or before `now_ms`. Makes the hints on the way exact.
-    fn first_expired(&mut self, now_ms: i64) -> Option<Place> {
+    fn first_expired(&mut self, now_ms: i64) -> Option<RecordPlace> {
         for (node, slot) in self.nodes.iter_mut().enumerate() {
             if slot.node.earliest_ms > now_ms {
                 continue;
@@ -586,7 +591,7 @@ impl Root {
                     slot.page.record(index).expire_ms.is_some_and(|at| at <= now_ms)
                 };
                 if let Some(record) = (0..slot.page.len()).find(is_expired) {
-                    return Some(Place {
+                    return Some(RecordPlace {
                         node: node as u32,
                         page: page as u16,
                         record: record as u32,

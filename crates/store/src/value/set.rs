@@ -4,7 +4,7 @@ use super::integer;
 use super::intset::Intset;
 use super::listpack::{self, Item, Listpack};
 pub use super::pages::Walk;
-use super::pages::{self, Given, Place, Record, Table, Text};
+use super::pages::{self, Given, RecordPlace, RecordTable, RecordText, TableRecord};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -13,7 +13,7 @@ use crate::value::{Defragmenter, Encoding};
 pub enum Set {
     Integers(Intset),
     Packed(Listpack),
-    Table(Table),
+    Table(RecordTable),
 }
 
 /// When a set changes its form: `set-max-intset-entries`, `set-max-listpack-entries` and
@@ -34,18 +34,18 @@ impl Default for SetLimits {
 
 /// The members, in no particular order.
 #[derive(Clone)]
-pub enum Iter<'a> {
+pub enum SetIter<'a> {
     Integers { set: &'a Intset, index: usize },
-    Packed { members: listpack::Iter<'a>, left: usize },
-    Table(pages::Iter<'a>),
+    Packed { members: listpack::ListpackIter<'a>, left: usize },
+    Table(pages::RecordIter<'a>),
 }
 
 /// Where a member lies. Valid until the set changes.
 #[derive(Clone, Copy, Debug)]
-pub enum Spot {
+pub enum MemberPlace {
     Integer(usize),
-    Packed(listpack::Position),
-    Table(Place),
+    Packed(listpack::ListpackPosition),
+    Table(RecordPlace),
 }
 
 impl Set {
@@ -67,15 +67,15 @@ impl Set {
         } else if expected <= limits.packed_entries {
             Self::Packed(Listpack::new())
         } else {
-            Self::Table(Table::new(false))
+            Self::Table(RecordTable::new(false))
         }
     }
 
     /// A set from a listpack of members. `None`: a member is there twice.
     pub fn from_listpack(members: Listpack, limits: &SetLimits, hasher: &Hasher) -> Option<Self> {
-        let mut table = Table::new(false);
+        let mut table = RecordTable::new(false);
         let mut fits = members.len() <= limits.packed_entries;
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         for member in &members {
             fits &= member.len() <= limits.packed_value_len;
             if !table.insert_new(member.text(&mut room).into(), None, hasher) {
@@ -108,7 +108,7 @@ impl Set {
         }
     }
 
-    /// Prefetches members, see [`Table::prefetch`].
+    /// Prefetches members, see [`RecordTable::prefetch`].
     #[inline]
     pub fn prefetch(&self, members: &[&[u8]], hasher: &Hasher) {
         if let Self::Table(table) = self {
@@ -181,13 +181,13 @@ impl Set {
         }
     }
 
-    pub fn remove_at(&mut self, spot: Spot, hasher: &Hasher) {
+    pub fn remove_at(&mut self, spot: MemberPlace, hasher: &Hasher) {
         match (self, spot) {
-            (Self::Table(table), Spot::Table(place)) => table.remove_at(place, hasher),
-            (Self::Packed(pack), Spot::Packed(position)) => {
+            (Self::Table(table), MemberPlace::Table(place)) => table.remove_at(place, hasher),
+            (Self::Packed(pack), MemberPlace::Packed(position)) => {
                 pack.remove(position);
             }
-            (Self::Integers(integers), Spot::Integer(index)) => integers.remove_at(index),
+            (Self::Integers(integers), MemberPlace::Integer(index)) => integers.remove_at(index),
             (set, spot) => unreachable!("{spot:?} in a set that is {:?}", set.encoding()),
         }
     }
@@ -207,37 +207,39 @@ impl Set {
         match (self, member) {
             (Self::Integers(integers), Item::Integer(value)) => integers.contains(value),
             (Self::Packed(pack), member) => pack.find(member, 1).is_some(),
-            (_, member) => self.contains(member.text(&mut integer::Text::new(0)), hasher),
+            (_, member) => self.contains(member.text(&mut integer::IntegerText::new(0)), hasher),
         }
     }
 
     /// Where the member with this index lies: a number below `len()`, in no particular order.
     /// Evenly random indices give evenly random members.
-    pub fn nth(&self, index: usize) -> Option<Spot> {
+    pub fn nth(&self, index: usize) -> Option<MemberPlace> {
         match self {
-            Self::Table(table) => table.nth(index).map(Spot::Table),
-            Self::Packed(pack) => pack.position(index).map(Spot::Packed),
-            Self::Integers(integers) => (index < integers.len()).then_some(Spot::Integer(index)),
+            Self::Table(table) => table.nth(index).map(MemberPlace::Table),
+            Self::Packed(pack) => pack.position(index).map(MemberPlace::Packed),
+            Self::Integers(integers) => {
+                (index < integers.len()).then_some(MemberPlace::Integer(index))
+            }
         }
     }
 
     /// The member at a place.
-    pub fn member(&self, spot: Spot) -> Item<'_> {
+    pub fn member(&self, spot: MemberPlace) -> Item<'_> {
         match (self, spot) {
-            (Self::Table(table), Spot::Table(place)) => item(table.record(place).key),
-            (Self::Packed(pack), Spot::Packed(position)) => pack.item(position),
-            (Self::Integers(integers), Spot::Integer(index)) => {
+            (Self::Table(table), MemberPlace::Table(place)) => item(table.record(place).key),
+            (Self::Packed(pack), MemberPlace::Packed(position)) => pack.item(position),
+            (Self::Integers(integers), MemberPlace::Integer(index)) => {
                 Item::Integer(integers.get(index).expect("the set has not changed since"))
             }
             (set, spot) => unreachable!("{spot:?} in a set that is {:?}", set.encoding()),
         }
     }
 
-    pub fn iter(&self) -> Iter<'_> {
+    pub fn iter(&self) -> SetIter<'_> {
         match self {
-            Self::Table(table) => Iter::Table(table.iter()),
-            Self::Packed(pack) => Iter::Packed { members: pack.iter(), left: pack.len() },
-            Self::Integers(integers) => Iter::Integers { set: integers, index: 0 },
+            Self::Table(table) => SetIter::Table(table.iter()),
+            Self::Packed(pack) => SetIter::Packed { members: pack.iter(), left: pack.len() },
+            Self::Integers(integers) => SetIter::Integers { set: integers, index: 0 },
         }
     }
 
@@ -252,7 +254,7 @@ impl Set {
     ) -> u64 {
         match self {
             Self::Table(table) => {
-                table.scan(cursor, count, hasher, |record: Record<'_>| f(item(record.key)))
+                table.scan(cursor, count, hasher, |record: TableRecord<'_>| f(item(record.key)))
             }
             _ => {
                 self.iter().for_each(f);
@@ -344,8 +346,8 @@ impl Set {
 
     /// Turns it into a table.
     pub fn make_table(&mut self, hasher: &Hasher) {
-        let mut table = Table::new(false);
-        let mut room = integer::Text::new(0);
+        let mut table = RecordTable::new(false);
+        let mut room = integer::IntegerText::new(0);
         for member in self.iter() {
             table.insert_absent(member.text(&mut room).into(), None, hasher);
         }
@@ -365,7 +367,7 @@ impl std::fmt::Debug for Set {
     }
 }
 
-impl<'a> Iterator for Iter<'a> {
+impl<'a> Iterator for SetIter<'a> {
     type Item = Item<'a>;
 
     #[inline]
@@ -394,12 +396,12 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-impl ExactSizeIterator for Iter<'_> {}
+impl ExactSizeIterator for SetIter<'_> {}
 
-fn item(text: Text<'_>) -> Item<'_> {
+fn item(text: RecordText<'_>) -> Item<'_> {
     match text {
-        Text::Inline(bytes) => Item::Bytes(bytes),
-        Text::Outside(outside) => Item::Bytes(outside.bytes()),
+        RecordText::Inline(bytes) => Item::Bytes(bytes),
+        RecordText::Outside(outside) => Item::Bytes(outside.bytes()),
     }
 }
 

@@ -24,10 +24,10 @@ use crate::value::Defragmenter;
 /// Bytes behind a counted pointer. A clone is another owner of the same bytes. If there are several
 /// owners, one that changes the bytes makes its own copy first.
 pub(crate) struct SharedBlock {
-    pointer: NonNull<Header>,
+    pointer: NonNull<BlockHeader>,
 }
 
-struct Header {
+struct BlockHeader {
     owners: AtomicU32,
     capacity: u32,
     start: u32,
@@ -54,7 +54,7 @@ unsafe impl Sync for SharedBlock {}
 
 impl SharedBlock {
     /// The bytes of a block beside its capacity.
-    pub(crate) const HEADER: usize = size_of::<Header>();
+    pub(crate) const HEADER: usize = size_of::<BlockHeader>();
 
     /// An empty block with room for `capacity` bytes, all slack behind.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
@@ -154,7 +154,7 @@ impl SharedBlock {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Header>() + self.header().capacity as usize
+        size_of::<BlockHeader>() + self.header().capacity as usize
     }
 
     /// How many bytes may be added before the others, and behind them, until bytes have to move.
@@ -230,10 +230,10 @@ impl SharedBlock {
         let capacity = capacity_for(capacity.max(start + bytes.len()));
         let layout = layout(capacity);
         // SAFETY: the layout has at least the header's size, which is not zero.
-        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }.cast::<Header>()) else {
+        let Some(pointer) = NonNull::new(unsafe { alloc(layout) }.cast::<BlockHeader>()) else {
             handle_alloc_error(layout);
         };
-        let header = Header {
+        let header = BlockHeader {
             owners: AtomicU32::new(1),
             capacity: capacity as u32,
             start: start as u32,
@@ -252,7 +252,7 @@ impl SharedBlock {
     }
 
     #[inline(always)]
-    fn header(&self) -> &Header {
+    fn header(&self) -> &BlockHeader {
         // SAFETY: *whole* and *counted*: a header lies there while we are an owner. *Sole*: except
         // for the count, which is atomic, it does not change while we are borrowed.
         unsafe { self.pointer.as_ref() }
@@ -261,7 +261,7 @@ impl SharedBlock {
     /// The header and all room for bytes, for changing them. Only for a single owner: after
     /// `make_unique`, or for a new block.
     #[inline(always)]
-    fn parts_mut(&mut self) -> (&mut Header, &mut [u8]) {
+    fn parts_mut(&mut self) -> (&mut BlockHeader, &mut [u8]) {
         debug_assert!(self.is_unique(), "changed by one of several owners");
         let capacity = self.header().capacity as usize;
         // SAFETY: *whole*: the header lies there, and behind it `capacity` initialised bytes. The
@@ -331,15 +331,15 @@ const fn slack_before(slack: Slack) -> bool {
 /// A capacity of at least `len` bytes for which the whole block fills one of jemalloc's size
 /// classes: four for each doubling.
 fn capacity_for(len: usize) -> usize {
-    let size = len + size_of::<Header>();
+    let size = len + size_of::<BlockHeader>();
     assert!(size <= SIZE_MAX, "a block of {size} bytes");
-    let step = (size.next_power_of_two() / 8).max(size_of::<Header>());
-    size.next_multiple_of(step) - size_of::<Header>()
+    let step = (size.next_power_of_two() / 8).max(size_of::<BlockHeader>());
+    size.next_multiple_of(step) - size_of::<BlockHeader>()
 }
 
 fn layout(capacity: usize) -> Layout {
     // Cannot fail: `capacity_for` bounds the size.
-    Layout::from_size_align(size_of::<Header>() + capacity, align_of::<u64>())
+    Layout::from_size_align(size_of::<BlockHeader>() + capacity, align_of::<u64>())
         .expect("a block's size is in range")
 }
 

@@ -26,7 +26,7 @@ pub(crate) fn matches(tags: &[u8; GROUP], tag: u8) -> u32 {
 /// Which of the first `count` bytes, at most 128, equal `tag`. Also reads bytes behind them, so
 /// that no branch is needed for each group.
 #[inline]
-pub(crate) fn find_all(bytes: &[u8], count: usize, tag: u8) -> Found {
+pub(crate) fn find_all(bytes: &[u8], count: usize, tag: u8) -> TagMatches {
     debug_assert!(count <= FOUND_MAX);
     let Some(bytes) = bytes.first_chunk::<FOUND_MAX>() else {
         let mut room = [0; FOUND_MAX];
@@ -41,10 +41,10 @@ pub(crate) fn find_all(bytes: &[u8], count: usize, tag: u8) -> Found {
     };
     let low = half(&halves[0]);
     if count <= FOUND_MAX / 2 {
-        return Found(u128::from(low & low_bits(count)));
+        return TagMatches(u128::from(low & low_bits(count)));
     }
     let high = half(&halves[1]) & low_bits(count - FOUND_MAX / 2);
-    Found(u128::from(low) | u128::from(high) << (FOUND_MAX / 2))
+    TagMatches(u128::from(low) | u128::from(high) << (FOUND_MAX / 2))
 }
 
 const fn low_bits(count: usize) -> u64 {
@@ -53,9 +53,9 @@ const fn low_bits(count: usize) -> u64 {
 
 /// The indices of a tag, in ascending order.
 #[derive(Clone, Copy)]
-pub(crate) struct Found(u128);
+pub(crate) struct TagMatches(u128);
 
-impl Found {
+impl TagMatches {
     /// Whether there is exactly one.
     #[inline(always)]
     pub(crate) const fn is_one(self) -> bool {
@@ -63,7 +63,7 @@ impl Found {
     }
 }
 
-impl Iterator for Found {
+impl Iterator for TagMatches {
     type Item = usize;
 
     #[inline(always)]

@@ -36,11 +36,11 @@ struct Child<L, S> {
     count: usize,
     /// Has no meaning for the first child of a node.
     separator: S,
-    node: Node<L, S>,
+    node: TreeNode<L, S>,
 }
 
 #[derive(Clone)]
-enum Node<L, S> {
+enum TreeNode<L, S> {
     Inner(Cow<Inner<L, S>>),
     Leaf(L),
 }
@@ -55,7 +55,7 @@ pub(crate) enum Side {
 impl<L: Clone, S: Clone + Default> Tree<L, S> {
     /// A tree with one leaf that has `count` elements.
     pub(crate) fn new(leaf: L, count: usize) -> Self {
-        let child = Child { count, separator: S::default(), node: Node::Leaf(leaf) };
+        let child = Child { count, separator: S::default(), node: TreeNode::Leaf(leaf) };
         Self { root: Cow::new(Inner { children: vec![child] }), depth: 1, leaves: 1, len: count }
     }
 
@@ -71,14 +71,16 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         for &index in path.inner() {
             let child = &mut node.make_mut().children[usize::from(index)];
             child.count = child.count.wrapping_add_signed(change);
-            let Node::Inner(inner) = &mut child.node else {
+            let TreeNode::Inner(inner) = &mut child.node else {
                 unreachable!("leaves are at the bottom")
             };
             node = inner;
         }
         let child = &mut node.make_mut().children[path.last_index()];
         child.count = child.count.wrapping_add_signed(change);
-        let Node::Leaf(leaf) = &mut child.node else { unreachable!("no leaf where the path ends") };
+        let TreeNode::Leaf(leaf) = &mut child.node else {
+            unreachable!("no leaf where the path ends")
+        };
         leaf
     }
 
@@ -113,7 +115,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     pub(crate) fn insert(&mut self, path: &Path, side: Side, separator: S, leaf: L, count: usize) {
         self.len += count;
         self.leaves += 1;
-        let child = Child { count, separator, node: Node::Leaf(leaf) };
+        let child = Child { count, separator, node: TreeNode::Leaf(leaf) };
         let Some(right) = Self::insert_below(&mut self.root, path.all(), side, child) else {
             return;
         };
@@ -121,7 +123,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         let left = Child {
             count: self.root.count(),
             separator: S::default(),
-            node: Node::Inner(self.root.clone()),
+            node: TreeNode::Inner(self.root.clone()),
         };
         self.root = Cow::new(Inner { children: vec![left, right] });
         self.depth += 1;
@@ -141,7 +143,9 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         }
         let below = &mut inner.children[index];
         below.count += child.count;
-        let Node::Inner(node) = &mut below.node else { unreachable!("leaves are at the bottom") };
+        let TreeNode::Inner(node) = &mut below.node else {
+            unreachable!("leaves are at the bottom")
+        };
         let right = Self::insert_below(node, &path[1..], side, child)?;
         below.count -= right.count;
         inner.insert(index + 1, right)
@@ -153,7 +157,9 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.len -= count;
         self.leaves -= 1;
         while self.depth > 1 && self.root.children.len() == 1 {
-            let Node::Inner(only) = &self.root.children[0].node else { unreachable!("depth > 1") };
+            let TreeNode::Inner(only) = &self.root.children[0].node else {
+                unreachable!("depth > 1")
+            };
             let only = only.clone();
             self.root = only;
             self.depth -= 1;
@@ -168,13 +174,16 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         let inner = node.make_mut();
         let index = usize::from(path[0]);
         if path.len() == 1 {
-            let Child { count, node: Node::Leaf(leaf), .. } = inner.children.remove(index) else {
+            let Child { count, node: TreeNode::Leaf(leaf), .. } = inner.children.remove(index)
+            else {
                 unreachable!("no leaf where the path ends")
             };
             return (leaf, count);
         }
         let child = &mut inner.children[index];
-        let Node::Inner(below) = &mut child.node else { unreachable!("leaves are at the bottom") };
+        let TreeNode::Inner(below) = &mut child.node else {
+            unreachable!("leaves are at the bottom")
+        };
         let (leaf, count) = Self::remove_below(below, &path[1..]);
         child.count -= count;
         if below.children.is_empty() {
@@ -199,8 +208,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     #[inline]
     pub(crate) fn leaf(&self, path: &Path) -> &L {
         match &self.parent(path).children[path.last_index()].node {
-            Node::Leaf(leaf) => leaf,
-            Node::Inner(_) => unreachable!("no leaf where the path ends"),
+            TreeNode::Leaf(leaf) => leaf,
+            TreeNode::Inner(_) => unreachable!("no leaf where the path ends"),
         }
     }
 
@@ -268,7 +277,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
             if usize::from(index) + 1 < node.children.len() {
                 turn = Some(level);
             }
-            if let Node::Inner(inner) = &node.children[usize::from(index)].node {
+            if let TreeNode::Inner(inner) = &node.children[usize::from(index)].node {
                 node = inner;
             }
         }
@@ -287,7 +296,9 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
             if level > turn {
                 previous.indices[level] = (node.children.len() - 1) as u8;
             }
-            if let Node::Inner(inner) = &node.children[usize::from(previous.indices[level])].node {
+            if let TreeNode::Inner(inner) =
+                &node.children[usize::from(previous.indices[level])].node
+            {
                 node = inner;
             }
         }
@@ -325,7 +336,7 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
             *slot = index as u8;
             sum += add;
             match node.children.get(index).map(|child| &child.node) {
-                Some(Node::Inner(inner)) => node = inner,
+                Some(TreeNode::Inner(inner)) => node = inner,
                 _ => break,
             }
         }
@@ -338,8 +349,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         let mut node = &*self.root;
         for &index in path.inner() {
             match &node.children[usize::from(index)].node {
-                Node::Inner(inner) => node = inner,
-                Node::Leaf(_) => unreachable!("leaves are at the bottom"),
+                TreeNode::Inner(inner) => node = inner,
+                TreeNode::Leaf(_) => unreachable!("leaves are at the bottom"),
             }
         }
         node
@@ -376,15 +387,15 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         }
         let separator = std::mem::take(&mut right[0].separator);
         let right = Self { children: right };
-        Some(Child { count: right.count(), separator, node: Node::Inner(Cow::new(right)) })
+        Some(Child { count: right.count(), separator, node: TreeNode::Inner(Cow::new(right)) })
     }
 
     /// Merges a child node that has become small with the previous or next one, unless the result
     /// is nearly full.
     fn merge_small(&mut self, index: usize) {
         let size = |child: &Child<L, S>| match &child.node {
-            Node::Inner(inner) => inner.children.len(),
-            Node::Leaf(_) => FANOUT,
+            TreeNode::Inner(inner) => inner.children.len(),
+            TreeNode::Leaf(_) => FANOUT,
         };
         if size(&self.children[index]) >= FANOUT / 4 {
             return;
@@ -403,7 +414,9 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         };
         let right = self.children.remove(left + 1);
         let child = &mut self.children[left];
-        let (Node::Inner(to), Node::Inner(from)) = (&mut child.node, right.node) else { return };
+        let (TreeNode::Inner(to), TreeNode::Inner(from)) = (&mut child.node, right.node) else {
+            return;
+        };
         child.count += right.count;
         let start = to.children.len();
         let to = to.make_mut();
@@ -417,13 +430,13 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         let (mut sum, mut leaves) = (0, 0);
         for child in &self.children {
             match &child.node {
-                Node::Inner(inner) => {
+                TreeNode::Inner(inner) => {
                     let (below, leaves_below) = inner.check(depth - 1);
                     assert_eq!(below, child.count);
                     assert!(!inner.children.is_empty() && inner.children.len() <= FANOUT);
                     leaves += leaves_below;
                 }
-                Node::Leaf(_) => {
+                TreeNode::Leaf(_) => {
                     assert_eq!(depth, 1);
                     leaves += 1;
                 }

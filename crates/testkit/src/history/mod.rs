@@ -8,16 +8,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::{Connection, Reply};
+use crate::{ReplyFrame, TestConnection};
 use draw::Draw;
-use linearizability::{Command, Operation, Record, check, key_name};
+use linearizability::{HistoryCommand, Operation, OperationRecord, check, key_name};
 
-pub use draw::{GROUP_KEYS, Kind};
+pub use draw::{GROUP_KEYS, GroupType};
 pub use whole::prepare;
 
 /// What to run.
 #[derive(Debug, Clone)]
-pub struct Load {
+pub struct HistoryLoad {
     pub clients: usize,
     /// Batches each client sends; a batch is one to [`BATCH_MAX`] operations in one write.
     pub batches: usize,
@@ -25,14 +25,14 @@ pub struct Load {
     /// checker can judge the groups apart.
     pub groups: usize,
     /// What the groups' keys hold, in turn.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<GroupType>,
     /// Among them are operations on very many keys, on all, and pauses: see [`prepare`].
     pub whole: bool,
     pub seed: u64,
 }
 
 /// Runs the load against an empty server and returns what was seen.
-pub fn run_history(address: SocketAddr, load: &Load) -> io::Result<Vec<Record>> {
+pub fn run_history(address: SocketAddr, load: &HistoryLoad) -> io::Result<Vec<OperationRecord>> {
     let origin = Instant::now();
     let mut history = Vec::new();
     std::thread::scope(|scope| {
@@ -50,7 +50,7 @@ pub fn run_history(address: SocketAddr, load: &Load) -> io::Result<Vec<Record>> 
 
 /// Runs the load, checks what came of it, and panics with the seed and the operations around the
 /// fault when there is no order that explains it. Returns the number of operations.
-pub fn assert_linearizable(address: SocketAddr, load: &Load) -> usize {
+pub fn assert_linearizable(address: SocketAddr, load: &HistoryLoad) -> usize {
     let history = run_history(address, load)
         .unwrap_or_else(|error| panic!("{load:?}: a client was disturbed: {error}"));
     if let Err(violation) = check(&history) {
@@ -65,23 +65,23 @@ pub fn assert_linearizable(address: SocketAddr, load: &Load) -> usize {
 
 struct Client<'a> {
     number: usize,
-    connection: Connection,
+    connection: TestConnection,
     draw: Draw,
-    load: &'a Load,
+    load: &'a HistoryLoad,
     origin: Instant,
-    records: Vec<Record>,
+    records: Vec<OperationRecord>,
 }
 
 impl<'a> Client<'a> {
     fn run(
         address: SocketAddr,
         number: usize,
-        load: &'a Load,
+        load: &'a HistoryLoad,
         origin: Instant,
-    ) -> io::Result<Vec<Record>> {
+    ) -> io::Result<Vec<OperationRecord>> {
         let mut client = Self {
             number,
-            connection: Connection::open(address)?,
+            connection: TestConnection::open(address)?,
             draw: Draw::new(number, load.seed),
             load,
             origin,
@@ -91,7 +91,8 @@ impl<'a> Client<'a> {
             let (kind, group) = client.group();
             if load.whole && client.draw.random.below(WHOLE_EVERY) == 0 {
                 client.whole(group)?;
-            } else if kind == Kind::Strings && client.draw.random.below(COMPARE_AND_SET_EVERY) == 0
+            } else if kind == GroupType::Strings
+                && client.draw.random.below(COMPARE_AND_SET_EVERY) == 0
             {
                 client.compare_and_set(group)?;
             } else {
@@ -134,13 +135,13 @@ impl<'a> Client<'a> {
         let start_ns = self.now();
         let reply = self.connection.call(&[b"GET", name.as_slice()])?;
         let seen = reply.bytes().map(<[u8]>::to_vec);
-        self.note(start_ns, Operation::Single(Command::Get(key)), reply);
+        self.note(start_ns, Operation::Single(HistoryCommand::Get(key)), reply);
         if self.draw.random.below(2) == 0 {
             std::thread::sleep(Duration::from_micros(self.draw.random.below(200) as u64));
         }
         let start_ns = self.now();
         let mut bytes = Vec::new();
-        encode(&Operation::Transaction(vec![Command::Set(key, value.clone())]), &mut bytes);
+        encode(&Operation::Transaction(vec![HistoryCommand::Set(key, value.clone())]), &mut bytes);
         self.connection.send_raw(&bytes)?;
         self.expect("OK")?;
         self.expect("QUEUED")?;
@@ -162,22 +163,28 @@ impl<'a> Client<'a> {
     }
 
     /// Any group, and what its keys hold.
-    fn group(&mut self) -> (Kind, usize) {
+    fn group(&mut self) -> (GroupType, usize) {
         let group = self.draw.random.below(self.load.groups);
         (self.load.kinds[group % self.load.kinds.len()], group)
     }
 
     fn expect(&mut self, text: &str) -> io::Result<()> {
         let reply = self.connection.receive()?;
-        if reply == Reply::simple(text) {
+        if reply == ReplyFrame::simple(text) {
             return Ok(());
         }
         Err(io::Error::other(format!("expected {text}, got {reply:?}")))
     }
 
-    fn note(&mut self, start_ns: u64, operation: Operation, reply: Reply) {
+    fn note(&mut self, start_ns: u64, operation: Operation, reply: ReplyFrame) {
         let end_ns = self.now();
-        self.records.push(Record { client: self.number, start_ns, end_ns, operation, reply });
+        self.records.push(OperationRecord {
+            client: self.number,
+            start_ns,
+            end_ns,
+            operation,
+            reply,
+        });
     }
 
     fn now(&self) -> u64 {

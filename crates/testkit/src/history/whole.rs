@@ -9,19 +9,19 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Client;
-use super::linearizability::{Command, Key, Operation, key_name};
-use crate::{Connection, Reply};
+use super::linearizability::{HistoryCommand, KeyNumber, Operation, key_name};
+use crate::{ReplyFrame, TestConnection};
 
 /// Keys that are read and written at once.
 struct Block {
     name: &'static str,
     keys: usize,
     /// What the checker calls all of them.
-    key: Key,
+    key: KeyNumber,
 }
 
-const CALLED: Block = Block { name: "called", keys: 200, key: Key::MAX };
-const QUEUED: Block = Block { name: "queued", keys: 1000, key: Key::MAX - 1 };
+const CALLED: Block = Block { name: "called", keys: 200, key: KeyNumber::MAX };
+const QUEUED: Block = Block { name: "queued", keys: 1000, key: KeyNumber::MAX - 1 };
 
 /// How a block is read or written.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ enum Form {
 
 /// Loads what the load needs.
 pub fn prepare(address: SocketAddr) -> io::Result<()> {
-    let reply = Connection::open(address)?.call(&["FUNCTION", "LOAD", "REPLACE", LIBRARY])?;
+    let reply = TestConnection::open(address)?.call(&["FUNCTION", "LOAD", "REPLACE", LIBRARY])?;
     if reply.is_error() { Err(io::Error::other(reply.text())) } else { Ok(()) }
 }
 
@@ -70,10 +70,10 @@ impl Client<'_> {
             let key = self.draw.key(group);
             let name = key_name(key);
             replies.push(self.connection.call(&[b"GET", name.as_slice()])?);
-            commands.push(Command::Get(key));
+            commands.push(HistoryCommand::Get(key));
             std::thread::sleep(Duration::from_micros(self.draw.random.below(300) as u64));
         }
-        self.note(start_ns, Operation::Transaction(commands), Reply::array(replies));
+        self.note(start_ns, Operation::Transaction(commands), ReplyFrame::array(replies));
         self.connection.send(&["CLIENT", "UNPAUSE"])?;
         self.expect("OK")
     }
@@ -99,10 +99,10 @@ impl Client<'_> {
         }
         let reply = self.connection.receive()?;
         let replies = match &reply {
-            Reply::Aggregate { items, .. } => &items[..],
+            ReplyFrame::Aggregate { items, .. } => &items[..],
             one => std::slice::from_ref(one),
         };
-        let first = replies.first().cloned().unwrap_or(Reply::Null { kind: b'$' });
+        let first = replies.first().cloned().unwrap_or(ReplyFrame::Null { kind: b'$' });
         if let Some(other) = replies.iter().find(|&other| *other != first) {
             let (name, load) = (block.name, self.load);
             return Err(io::Error::other(format!(
@@ -110,8 +110,8 @@ impl Client<'_> {
             )));
         }
         let command = match value {
-            Some(value) => Command::Set(block.key, value),
-            None => Command::Get(block.key),
+            Some(value) => HistoryCommand::Set(block.key, value),
+            None => HistoryCommand::Get(block.key),
         };
         self.note(start_ns, Operation::Single(command), first);
         Ok(())

@@ -9,31 +9,31 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-use super::trace::Call;
-use crate::random::Random;
+use super::trace::SystemCall;
+use crate::random::TestRandom;
 
 /// All that was done to a folder.
 #[derive(Debug, Default)]
-pub struct Disk {
+pub struct DiskTrace {
     nodes: Vec<Node>,
     /// The lines at which what may be there changes, in their order.
     moments: Vec<usize>,
 }
 
 /// Files by their paths within the folder; folders have no contents.
-pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+pub type FileTree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
 /// What a folder held before anything was done to it.
 #[derive(Debug, Default, Clone)]
 pub struct Before {
-    pub tree: Tree,
+    pub tree: FileTree,
     /// Of files that were written to and not forced to disk: how many bytes are safe. Of others
     /// all.
     pub safe: BTreeMap<PathBuf, usize>,
 }
 
-impl From<Tree> for Before {
-    fn from(tree: Tree) -> Self {
+impl From<FileTree> for Before {
+    fn from(tree: FileTree) -> Self {
         Self { tree, safe: BTreeMap::new() }
     }
 }
@@ -85,9 +85,9 @@ enum Change {
     Resize(usize),
 }
 
-impl Disk {
+impl DiskTrace {
     /// What calls did to a folder that held `before`.
-    pub fn new(folder: &Path, before: &Before, calls: &[Call]) -> Result<Self, String> {
+    pub fn new(folder: &Path, before: &Before, calls: &[SystemCall]) -> Result<Self, String> {
         let root = Node { is_folder: true, ..Node::default() };
         let disk = Self { nodes: vec![root], moments: Vec::new() };
         let mut reader = Reader {
@@ -132,9 +132,15 @@ impl Disk {
     }
 
     /// What is there after the power went at a line.
-    pub fn after(&self, moment: usize, names: Luck, contents: Luck, random: &mut Random) -> Tree {
+    pub fn after(
+        &self,
+        moment: usize,
+        names: Luck,
+        contents: Luck,
+        random: &mut TestRandom,
+    ) -> FileTree {
         let there = self.steps_of_names(moment, names, random);
-        let mut tree = Tree::new();
+        let mut tree = FileTree::new();
         let mut folders = vec![(PathBuf::new(), 0)];
         while let Some((path, node)) = folders.pop() {
             for (name, node) in self.names(node, &there) {
@@ -156,7 +162,7 @@ impl Disk {
         &self,
         moment: usize,
         luck: Luck,
-        random: &mut Random,
+        random: &mut TestRandom,
     ) -> HashSet<(usize, usize)> {
         let mut there = HashSet::new();
         let folders = self.nodes.iter().enumerate().filter(|(_, node)| node.is_folder);
@@ -197,7 +203,7 @@ impl Disk {
         names
     }
 
-    fn bytes(&self, node: usize, moment: usize, luck: Luck, random: &mut Random) -> Vec<u8> {
+    fn bytes(&self, node: usize, moment: usize, luck: Luck, random: &mut TestRandom) -> Vec<u8> {
         let node = &self.nodes[node];
         let mut bytes = node.bytes.clone();
         let safe = node.steps.partition_point(|step| step.safe < moment);
@@ -241,7 +247,7 @@ impl Change {
 
 /// Follows the calls, with the folder as the process sees it.
 struct Reader<'a> {
-    disk: Disk,
+    disk: DiskTrace,
     folder: &'a Path,
     /// Where the process is.
     current: PathBuf,
@@ -279,7 +285,7 @@ impl Reader<'_> {
         self.names.insert(path.to_owned(), number);
     }
 
-    fn follow(&mut self, call: &Call) -> Result<(), String> {
+    fn follow(&mut self, call: &SystemCall) -> Result<(), String> {
         let returned = call.returned();
         match call.name.as_str() {
             "chdir" if returned => self.current = call.path(0, &self.current),
@@ -329,7 +335,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn opened(&mut self, call: &Call) -> Result<(), String> {
+    fn opened(&mut self, call: &SystemCall) -> Result<(), String> {
         self.open.remove(&call.result);
         let Some(path) = self.inside(&call.path(0, &self.current)) else { return Ok(()) };
         let flags: Vec<_> =
@@ -353,7 +359,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn wrote(&mut self, call: &Call) -> Result<(), String> {
+    fn wrote(&mut self, call: &SystemCall) -> Result<(), String> {
         let Some(node) = self.node_of(call) else { return Ok(()) };
         let bytes = call.bytes();
         if bytes.is_empty() {
@@ -375,7 +381,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn renamed(&mut self, call: &Call) -> Result<(), String> {
+    fn renamed(&mut self, call: &SystemCall) -> Result<(), String> {
         let [from, to] = [0, 1].map(|index| self.inside(&call.path(index, &self.current)));
         let (Some(from), Some(to)) = (from, to) else {
             return Err("renamed into the folder, or out of it".to_owned());
@@ -399,14 +405,14 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn name(&mut self, path: &Path, node: usize, call: &Call) -> Result<(), String> {
+    fn name(&mut self, path: &Path, node: usize, call: &SystemCall) -> Result<(), String> {
         let (parent, name) = self.place(path).ok_or("there is no such folder")?;
         self.names.insert(path.to_owned(), node);
         self.step(parent, call, Change::Names(vec![(name, Some(node))]));
         Ok(())
     }
 
-    fn step(&mut self, node: usize, call: &Call, change: Change) {
+    fn step(&mut self, node: usize, call: &SystemCall, change: Change) {
         let (began, ended) = (call.began, call.ended);
         self.disk.nodes[node].steps.push(Step {
             began,
@@ -427,7 +433,7 @@ impl Reader<'_> {
     }
 
     /// What the call's descriptor stands for, if that lies in the folder.
-    fn node_of(&self, call: &Call) -> Option<usize> {
+    fn node_of(&self, call: &SystemCall) -> Option<usize> {
         self.inside(call.stands_for.as_deref()?)?;
         self.open.get(&call.descriptor()?).map(|open| open.node)
     }
@@ -460,10 +466,10 @@ mod tests {
         let text: String = format!("{BEGIN}{protocol}");
         let before = before.iter().map(|(name, bytes)| (PathBuf::from(name), Some(bytes.to_vec())));
         let calls = parse(&text).unwrap();
-        let before = Before::from(before.collect::<Tree>());
-        let disk = Disk::new(Path::new("/d"), &before, &calls).unwrap();
+        let before = Before::from(before.collect::<FileTree>());
+        let disk = DiskTrace::new(Path::new("/d"), &before, &calls).unwrap();
         let mut all = Vec::new();
-        let mut random = Random::new(1);
+        let mut random = TestRandom::new(1);
         for moment in disk.moments().iter().copied().chain([usize::MAX - 1]) {
             for (names, contents) in [
                 (Luck::Least, Luck::Least),
@@ -512,9 +518,9 @@ mod tests {
         };
         let open = "1 openat(AT_FDCWD</d>, \"a\", O_WRONLY|O_APPEND) = 4</d/a>\n";
         let calls = parse(&format!("{BEGIN}{open}{}{}", append("1"), append("23"))).unwrap();
-        let before = Tree::from([(PathBuf::from("a"), Some(b"0".to_vec()))]);
-        let disk = Disk::new(Path::new("/d"), &before.into(), &calls).unwrap();
-        let mut random = Random::new(1);
+        let before = FileTree::from([(PathBuf::from("a"), Some(b"0".to_vec()))]);
+        let disk = DiskTrace::new(Path::new("/d"), &before.into(), &calls).unwrap();
+        let mut random = TestRandom::new(1);
         let mut at = |moment, luck| {
             let tree = disk.after(moment, luck, luck, &mut random);
             String::from_utf8(tree[Path::new("a")].clone().unwrap()).unwrap()
@@ -535,12 +541,12 @@ mod tests {
     fn a_file_that_is_moved_is_somewhere() {
         let text = format!("{BEGIN}1 mkdir(\"f\", 0777) = 0\n1 rename(\"a\", \"f/a\") = 0\n");
         let calls = parse(&text).unwrap();
-        let before = Tree::from([(PathBuf::from("a"), Some(b"0".to_vec()))]);
-        let disk = Disk::new(Path::new("/d"), &before.into(), &calls).unwrap();
-        let mut random = Random::new(1);
+        let before = FileTree::from([(PathBuf::from("a"), Some(b"0".to_vec()))]);
+        let disk = DiskTrace::new(Path::new("/d"), &before.into(), &calls).unwrap();
+        let mut random = TestRandom::new(1);
         let trees: Vec<_> =
             (0..50).map(|_| disk.after(9, Luck::Some, Luck::Some, &mut random)).collect();
-        let holds = |tree: &Tree, name: &str| tree.contains_key(Path::new(name));
+        let holds = |tree: &FileTree, name: &str| tree.contains_key(Path::new(name));
         assert!(trees.iter().any(|tree| holds(tree, "f/a")));
         assert!(trees.iter().any(|tree| !holds(tree, "f")));
         assert!(trees.iter().any(|tree| holds(tree, "f/a") && holds(tree, "a")));

@@ -14,26 +14,26 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use self::disk::{Before, Disk, Tree};
-use self::trace::Call;
-use crate::Reply;
+use self::disk::{Before, DiskTrace, FileTree};
+use self::trace::SystemCall;
+use crate::ReplyFrame;
 
 /// What a server did until it was killed.
 #[derive(Debug)]
-pub struct Recording {
-    pub calls: Vec<Call>,
-    pub disk: Disk,
+pub struct PowerRecording {
+    pub calls: Vec<SystemCall>,
+    pub disk: DiskTrace,
     folder: PathBuf,
     before: Before,
     /// For each client that introduced itself, the lines at which its replies began to be sent.
     pub replies: HashMap<String, Vec<usize>>,
 }
 
-impl Recording {
+impl PowerRecording {
     /// Reads what was written down of a process that has ended. `before`: what its folder held.
     pub fn read(file: &Path, process: u32, folder: &Path, before: &Before) -> Result<Self, String> {
         let calls = trace::read(file, process)?;
-        let disk = Disk::new(folder, before, &calls)?;
+        let disk = DiskTrace::new(folder, before, &calls)?;
         let replies = replies(&calls)?;
         let (folder, before) = (folder.to_owned(), before.clone());
         Ok(Self { calls, disk, folder, before, replies })
@@ -42,20 +42,20 @@ impl Recording {
     /// As if things had never been forced to disk: those that are meant by their paths within the
     /// folder.
     pub fn without_syncs(&mut self, is_meant: impl Fn(&str) -> bool) -> Result<(), String> {
-        let is_sync = |call: &Call| matches!(call.name.as_str(), "fsync" | "fdatasync");
+        let is_sync = |call: &SystemCall| matches!(call.name.as_str(), "fsync" | "fdatasync");
         self.calls.retain(|call| {
             let path =
                 call.stands_for.as_deref().and_then(|path| path.strip_prefix(&self.folder).ok());
             !path.is_some_and(|path| is_sync(call) && is_meant(&path.to_string_lossy()))
         });
-        self.disk = Disk::new(&self.folder, &self.before, &self.calls)?;
+        self.disk = DiskTrace::new(&self.folder, &self.before, &self.calls)?;
         Ok(())
     }
 }
 
 /// When each client was sent its replies. A client introduces itself by what its first command has
 /// echoed, [`INTRODUCTION`] and a name; those that do not are left out.
-pub fn replies(calls: &[Call]) -> Result<HashMap<String, Vec<usize>>, String> {
+pub fn replies(calls: &[SystemCall]) -> Result<HashMap<String, Vec<usize>>, String> {
     let mut sockets: HashMap<&Path, Socket> = HashMap::new();
     let sends = ["sendto", "sendmsg", "write", "writev"];
     for call in calls.iter().filter(|call| sends.contains(&call.name.as_str())) {
@@ -82,7 +82,8 @@ struct Socket {
 impl Socket {
     fn take_replies(&mut self, line: usize) -> Result<(), String> {
         while !self.is_stranger
-            && let Some((reply, length)) = Reply::parse(&self.bytes).map_err(|e| e.to_string())?
+            && let Some((reply, length)) =
+                ReplyFrame::parse(&self.bytes).map_err(|e| e.to_string())?
         {
             self.bytes.drain(..length);
             if self.name.is_some() {
@@ -97,7 +98,7 @@ impl Socket {
 }
 
 /// Makes a folder hold this and nothing else.
-pub fn plant(tree: &Tree, folder: &Path) -> io::Result<()> {
+pub fn plant(tree: &FileTree, folder: &Path) -> io::Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder)?;
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// A call that succeeded, or that never came back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct SystemCall {
     pub name: String,
     /// The line on which it began.
     pub began: usize,
@@ -37,7 +37,7 @@ pub struct Call {
     pub result: i64,
 }
 
-impl Call {
+impl SystemCall {
     pub const fn returned(&self) -> bool {
         self.ended != usize::MAX
     }
@@ -83,7 +83,7 @@ pub fn meddler(fault: &str) -> Command {
 }
 
 /// Waits until all of a process that has ended is written down, and reads it.
-pub fn read(file: &Path, process: u32) -> Result<Vec<Call>, String> {
+pub fn read(file: &Path, process: u32) -> Result<Vec<SystemCall>, String> {
     let deadline = Instant::now() + END_LIMIT;
     let process = process.to_string();
     loop {
@@ -102,7 +102,7 @@ pub fn read(file: &Path, process: u32) -> Result<Vec<Call>, String> {
 }
 
 /// The calls of a trace, by when they were over.
-pub fn parse(text: &str) -> Result<Vec<Call>, String> {
+pub fn parse(text: &str) -> Result<Vec<SystemCall>, String> {
     let (mut calls, mut unfinished) = (Vec::new(), HashMap::new());
     for (number, line) in text.lines().enumerate() {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
@@ -143,7 +143,7 @@ pub fn parse(text: &str) -> Result<Vec<Call>, String> {
     Ok(calls)
 }
 
-fn parse_call(text: &str, began: usize, ended: usize, result: i64) -> Result<Call, String> {
+fn parse_call(text: &str, began: usize, ended: usize, result: i64) -> Result<SystemCall, String> {
     let (name, arguments) =
         text.split_once('(').ok_or_else(|| format!("line {began} is no call: {text:.80}"))?;
     let arguments = arguments.strip_suffix(')').unwrap_or(arguments);
@@ -168,7 +168,7 @@ fn parse_call(text: &str, began: usize, ended: usize, result: i64) -> Result<Cal
     }
     plain.push_str(rest);
     let words = plain.split(", ").map(str::to_owned).collect();
-    Ok(Call { name: name.to_owned(), began, ended, words, strings, stands_for, result })
+    Ok(SystemCall { name: name.to_owned(), began, ended, words, strings, stands_for, result })
 }
 
 /// The bytes of `\x2a\x31`; signs that are not escaped stand for themselves.

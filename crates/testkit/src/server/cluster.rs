@@ -5,16 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Server, free_port};
-use crate::Reply;
+use super::{TestServer, free_port};
+use crate::ReplyFrame;
 
 /// Primaries that share the slots evenly, in order.
 #[derive(Debug)]
-pub struct Cluster {
-    pub nodes: Vec<Server>,
+pub struct TestCluster {
+    pub nodes: Vec<TestServer>,
 }
 
-impl Cluster {
+impl TestCluster {
     /// Starts `count` nodes and waits until they agree.
     pub fn valkey(count: u16) -> Self {
         let nodes = nodes(count, &[]);
@@ -59,7 +59,7 @@ impl Cluster {
         });
     }
 
-    fn wait(&self, what: &str, holds: impl Fn(&Server) -> bool) {
+    fn wait(&self, what: &str, holds: impl Fn(&TestServer) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !self.nodes.iter().all(&holds) {
             assert!(Instant::now() < deadline, "{what}");
@@ -70,7 +70,7 @@ impl Cluster {
 
 /// Valkeys that could be nodes of a cluster and know no others. `arguments` follow those that all
 /// have.
-pub fn nodes(count: u16, arguments: &[&str]) -> Vec<Server> {
+pub fn nodes(count: u16, arguments: &[&str]) -> Vec<TestServer> {
     let start = |_| {
         // It would else be 10,000 above the server's port, which may be beyond all ports.
         let bus = free_port().expect("there is a free port").to_string();
@@ -83,16 +83,16 @@ pub fn nodes(count: u16, arguments: &[&str]) -> Vec<Server> {
             "--cluster-allow-replica-migration",
             "no",
         ];
-        Server::valkey(&[&own, arguments].concat())
+        TestServer::valkey(&[&own, arguments].concat())
     };
     (0..count).map(start).collect()
 }
 
-fn ok(reply: Reply) {
+fn ok(reply: ReplyFrame) {
     assert!(!reply.is_error(), "{}", reply.text());
 }
 
-fn bus_port(node: &Server) -> String {
+fn bus_port(node: &TestServer) -> String {
     let reply = node.connect().say("CONFIG GET cluster-port");
     reply.items()[1].text()
 }

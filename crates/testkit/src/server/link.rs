@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::random::Random;
+use crate::random::TestRandom;
 
 /// Listens on a port of its own, and passes on what comes there to a server, and back.
 #[derive(Debug)]
-pub struct Link {
+pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
     accepting: Option<JoinHandle<()>>,
@@ -21,7 +21,7 @@ pub struct Link {
 
 /// How bytes pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Pace {
+pub enum ProxyPace {
     Free,
     /// What comes together is passed on so much later.
     Delayed(Duration),
@@ -37,7 +37,7 @@ pub enum Pace {
 #[derive(Debug)]
 struct Shared {
     target: SocketAddr,
-    pace: Mutex<Pace>,
+    pace: Mutex<ProxyPace>,
     /// What is connected now.
     pairs: Mutex<Vec<Arc<Pair>>>,
     /// How many connections there have been.
@@ -63,7 +63,7 @@ enum State {
     Over,
 }
 
-impl Link {
+impl Proxy {
     /// A link to a server. `seed` decides how long pieces are.
     ///
     /// # Panics
@@ -73,7 +73,7 @@ impl Link {
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             target,
-            pace: Mutex::new(Pace::Free),
+            pace: Mutex::new(ProxyPace::Free),
             pairs: Mutex::default(),
             accepted: AtomicUsize::new(0),
             is_over: AtomicBool::new(false),
@@ -93,7 +93,7 @@ impl Link {
     }
 
     /// Has bytes pass so from now on.
-    pub fn set_pace(&self, pace: Pace) {
+    pub fn set_pace(&self, pace: ProxyPace) {
         *self.shared.pace.lock().unwrap() = pace;
     }
 
@@ -121,7 +121,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         // It waits for a connection.
@@ -135,7 +135,7 @@ impl Drop for Link {
 
 impl Shared {
     fn accept(self: Arc<Self>, listener: &TcpListener, seed: u64) {
-        let mut seeds = Random::new(seed);
+        let mut seeds = TestRandom::new(seed);
         while let Ok((client, _)) = listener.accept() {
             if self.is_over.load(Ordering::SeqCst) {
                 return;
@@ -152,7 +152,7 @@ impl Shared {
             self.accepted.fetch_add(1, Ordering::SeqCst);
             for is_up in [true, false] {
                 let (shared, pair) = (Arc::clone(&self), Arc::clone(&pair));
-                let random = Random::new(seeds.number());
+                let random = TestRandom::new(seeds.number());
                 thread::spawn(move || shared.pass_all(&pair, is_up, random));
             }
         }
@@ -169,7 +169,7 @@ impl Shared {
     }
 
     /// Passes on what comes from one side until that ends, or the connection does.
-    fn pass_all(&self, pair: &Pair, is_up: bool, mut random: Random) {
+    fn pass_all(&self, pair: &Pair, is_up: bool, mut random: TestRandom) {
         let (mut from, to) =
             if is_up { (&pair.client, &pair.server) } else { (&pair.server, &pair.client) };
         let mut block = vec![0; BLOCK_BYTES];
@@ -204,21 +204,21 @@ impl Shared {
         pair: &Pair,
         to: &TcpStream,
         mut bytes: &[u8],
-        random: &mut Random,
+        random: &mut TestRandom,
     ) -> io::Result<()> {
-        if let Pace::Delayed(delay) = self.pace()
+        if let ProxyPace::Delayed(delay) = self.pace()
             && !bytes.is_empty()
         {
             thread::sleep(delay);
         }
         while !bytes.is_empty() && pair.state() == State::Open {
             let len_max = match self.pace() {
-                Pace::Free | Pace::Delayed(_) => bytes.len(),
-                Pace::Throttled { bytes_per_s } => {
+                ProxyPace::Free | ProxyPace::Delayed(_) => bytes.len(),
+                ProxyPace::Throttled { bytes_per_s } => {
                     thread::sleep(LOOK);
                     (bytes_per_s * LOOK.as_millis() as usize / 1000).max(1)
                 }
-                Pace::Pieces { len_max } => 1 + random.below(len_max),
+                ProxyPace::Pieces { len_max } => 1 + random.below(len_max),
             };
             let mut to = to;
             match to.write(&bytes[..len_max.min(bytes.len())]) {
@@ -230,7 +230,7 @@ impl Shared {
         Ok(())
     }
 
-    fn pace(&self) -> Pace {
+    fn pace(&self) -> ProxyPace {
         *self.pace.lock().unwrap()
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::{Connection, peers, power, until};
+use crate::{TestConnection, peers, power, until};
 
 pub mod cluster;
 pub mod link;
@@ -22,13 +22,13 @@ pub mod tls;
 /// A running server. It is killed, and its folder removed, when this is dropped; when the test is
 /// panicking the end of its log is printed.
 #[derive(Debug)]
-pub struct Server {
+pub struct TestServer {
     child: Child,
     address: SocketAddr,
     folder: PathBuf,
 }
 
-impl Server {
+impl TestServer {
     /// Starts `binary` with redis.conf-style flags after those every test uses (port, bind, dir, no
     /// saves), and before them the configuration file that the first argument may be, and waits
     /// until it answers.
@@ -99,8 +99,8 @@ impl Server {
             .unwrap_or_else(|error| panic!("{}: {error}", binary.display()))
     }
 
-    pub fn connect(&self) -> Connection {
-        Connection::open(self.address)
+    pub fn connect(&self) -> TestConnection {
+        TestConnection::open(self.address)
             .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", self.address))
     }
 
@@ -257,7 +257,7 @@ impl Server {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("ended at once ({status}); its log:\n{}", self.log()));
             }
-            if let Ok(mut connection) = Connection::open(self.address)
+            if let Ok(mut connection) = TestConnection::open(self.address)
                 && password.is_none_or(|password| connection.call(&["AUTH", password]).is_ok())
                 // Any other answer will do: users may need a name.
                 && connection
@@ -275,7 +275,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         let log = self.log();
         // It says how two threads can wait for each other: whatever the test looked at, it has

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::Server;
-use crate::{Reply, until};
+use super::TestServer;
+use crate::{ReplyFrame, until};
 
-impl Server {
+impl TestServer {
     /// A field of INFO.
     ///
     /// # Panics
@@ -22,7 +22,7 @@ impl Server {
     /// When it refuses.
     pub fn follow(&self, port: u16) {
         let reply = self.connect().say(&format!("REPLICAOF 127.0.0.1 {port}"));
-        assert_eq!(reply, Reply::simple("OK"));
+        assert_eq!(reply, ReplyFrame::simple("OK"));
     }
 
     /// What DEBUG DIGEST says of all keys.

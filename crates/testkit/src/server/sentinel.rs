@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::Server;
-use crate::{Reply, peers, until};
+use super::TestServer;
+use crate::{ReplyFrame, peers, until};
 
 /// Sentinels that watch one primary and know each other.
 #[derive(Debug)]
 pub struct Sentinels {
-    pub nodes: Vec<Server>,
+    pub nodes: Vec<TestServer>,
 }
 
 /// The name that they know the primary by.
@@ -21,7 +21,7 @@ pub const DOWN_AFTER: Duration = Duration::from_millis(500);
 impl Sentinels {
     /// Starts `count` of them, `program` being the server that has them built in, and waits until
     /// each knows the others and `replicas` replicas. More than half of them decide.
-    pub fn watch(program: &str, count: usize, primary: &Server, replicas: usize) -> Self {
+    pub fn watch(program: &str, count: usize, primary: &TestServer, replicas: usize) -> Self {
         let nodes: Vec<_> = (0..count)
             .map(|index| {
                 let file = primary.folder().join(format!("sentinel-{index}.conf"));
@@ -46,13 +46,13 @@ impl Sentinels {
     }
 }
 
-fn start(program: &str, file: &Path) -> Server {
+fn start(program: &str, file: &Path) -> TestServer {
     let file = file.to_str().expect("it is text");
-    Server::start(&peers::peer(program), &[file, "--sentinel"])
+    TestServer::start(&peers::peer(program), &[file, "--sentinel"])
         .unwrap_or_else(|error| panic!("{program} as Sentinel: {error}"))
 }
 
-fn configuration(primary: &Server, quorum: usize) -> String {
+fn configuration(primary: &TestServer, quorum: usize) -> String {
     let (port, down_ms) = (primary.address().port(), DOWN_AFTER.as_millis());
     format!(
         "sentinel monitor {PRIMARY} 127.0.0.1 {port} {quorum}\n\
@@ -63,13 +63,13 @@ fn configuration(primary: &Server, quorum: usize) -> String {
 }
 
 /// What a Sentinel says of the primary.
-fn field(node: &Server, name: &str) -> String {
+fn field(node: &TestServer, name: &str) -> String {
     let reply = node.connect().say(&format!("SENTINEL MASTER {PRIMARY}"));
-    let mut items = reply.items().iter().map(Reply::text);
+    let mut items = reply.items().iter().map(ReplyFrame::text);
     items.find(|item| item == name).and_then(|_| items.next()).unwrap_or_default()
 }
 
-fn primary_port(node: &Server) -> u16 {
+fn primary_port(node: &TestServer) -> u16 {
     let reply = node.connect().say(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {PRIMARY}"));
     reply.items()[1].text().parse().expect("it is a port")
 }

@@ -6,7 +6,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
-use super::{Server, free_port, fresh_folder};
+use super::{TestServer, free_port, fresh_folder};
 
 /// PEM files in a folder that goes away: `ca.crt`, and certificate and key of a server at
 /// `localhost`, of one called `elsewhere.test`, and of clients named `client` and `default`.
@@ -71,14 +71,14 @@ impl Drop for Certificates {
 /// A server that listens with TLS on a second port.
 #[derive(Debug)]
 pub struct TlsServer {
-    pub server: Server,
+    pub server: TestServer,
     pub port: u16,
     pub certificates: Certificates,
 }
 
 impl TlsServer {
-    /// Starts one with `start`, [`Server::valkey`] say; it shows the certificate called `name`.
-    pub fn start(start: fn(&[&str]) -> Server, name: &str, arguments: &[&str]) -> Self {
+    /// Starts one with `start`, [`TestServer::valkey`] say; it shows the certificate called `name`.
+    pub fn start(start: fn(&[&str]) -> TestServer, name: &str, arguments: &[&str]) -> Self {
         let certificates = Certificates::create();
         let port = free_port().expect("there is a free port");
         let number = port.to_string();

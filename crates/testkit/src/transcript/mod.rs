@@ -45,7 +45,7 @@ mod render;
 mod run;
 mod text;
 
-pub use parse::{Action, Oracle, Section, Step, Transcript};
+pub use parse::{Oracle, StepAction, Transcript, TranscriptSection, TranscriptStep};
 pub use render::render;
-pub use run::{Mode, Outcome, Player};
+pub use run::{Player, TranscriptMode, TranscriptOutcome};
 pub use text::{escape, split_words};

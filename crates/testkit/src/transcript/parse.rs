@@ -10,12 +10,12 @@ use super::text::split_words;
 pub struct Transcript {
     pub path: PathBuf,
     pub lines: Vec<String>,
-    pub sections: Vec<Section>,
+    pub sections: Vec<TranscriptSection>,
 }
 
 /// Steps that start on an empty server with new connections.
 #[derive(Debug)]
-pub struct Section {
+pub struct TranscriptSection {
     pub title: String,
     /// Number of the heading's line, from 0, as all line numbers in here.
     pub line: usize,
@@ -25,7 +25,7 @@ pub struct Section {
     pub needs: Vec<String>,
     /// Parameters to set before and to restore after.
     pub config: Vec<Parameter>,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TranscriptStep>,
 }
 
 /// Which server's replies are the right ones.
@@ -38,10 +38,10 @@ pub enum Oracle {
 }
 
 #[derive(Debug)]
-pub struct Step {
+pub struct TranscriptStep {
     pub line: usize,
     pub client: String,
-    pub action: Action,
+    pub action: StepAction,
     /// Whose step it is, when not every server's.
     pub only: Option<Runner>,
     pub unordered: bool,
@@ -50,7 +50,7 @@ pub struct Step {
 }
 
 #[derive(Debug)]
-pub enum Action {
+pub enum StepAction {
     /// Bytes to send; replies follow.
     Send(Vec<u8>),
     Read,
@@ -105,7 +105,7 @@ impl Transcript {
 
 #[derive(Default)]
 struct Parser {
-    sections: Vec<Section>,
+    sections: Vec<TranscriptSection>,
     client: String,
     only: Option<Runner>,
     unordered: bool,
@@ -122,7 +122,7 @@ impl Parser {
         if let Some(title) = line.strip_prefix("== ") {
             self.in_reply = false;
             self.client = "a".to_owned();
-            self.sections.push(Section::new(title, number));
+            self.sections.push(TranscriptSection::new(title, number));
             return Ok(());
         }
         if self.sections.is_empty() {
@@ -131,7 +131,7 @@ impl Parser {
         if let Some(command) = line.strip_prefix("> ") {
             let mut bytes = Vec::new();
             crate::connection::encode_command(&split_words(command)?, &mut bytes);
-            return self.step(number, Action::Send(bytes));
+            return self.step(number, StepAction::Send(bytes));
         }
         match line.strip_prefix('@') {
             Some(directive) if !line.starts_with("@match ") => self.directive(number, directive),
@@ -149,16 +149,16 @@ impl Parser {
         match name {
             "raw" => {
                 let bytes = split_words(value)?.concat();
-                self.step(number, Action::Send(bytes))?;
+                self.step(number, StepAction::Send(bytes))?;
             }
-            "read" => self.step(number, Action::Read)?,
+            "read" => self.step(number, StepAction::Read)?,
             "sleep" => {
                 let ms = value.parse().map_err(|_| "@sleep needs milliseconds")?;
-                self.step(number, Action::Sleep { ms })?;
+                self.step(number, StepAction::Sleep { ms })?;
                 self.in_reply = false;
             }
             "close" => {
-                self.step(number, Action::Close)?;
+                self.step(number, StepAction::Close)?;
                 self.in_reply = false;
             }
             "client" if !value.is_empty() => {
@@ -202,9 +202,9 @@ impl Parser {
         Ok(())
     }
 
-    fn step(&mut self, line: usize, action: Action) -> Result<(), String> {
+    fn step(&mut self, line: usize, action: StepAction) -> Result<(), String> {
         let section = self.sections.last_mut().ok_or("no section")?;
-        section.steps.push(Step {
+        section.steps.push(TranscriptStep {
             line,
             client: self.client.clone(),
             action,
@@ -216,13 +216,13 @@ impl Parser {
         Ok(())
     }
 
-    fn last_step(&mut self) -> Result<&mut Step, String> {
+    fn last_step(&mut self) -> Result<&mut TranscriptStep, String> {
         let step = self.sections.last_mut().and_then(|section| section.steps.last_mut());
         step.ok_or_else(|| "a reply without a command".to_owned())
     }
 }
 
-impl Section {
+impl TranscriptSection {
     fn new(title: &str, line: usize) -> Self {
         Self {
             title: title.to_owned(),

@@ -1,19 +1,19 @@
 //! Replies as lines of text that no other reply shares.
 
 use super::text::escape;
-use crate::Reply;
+use crate::ReplyFrame;
 use crate::reply::is_map;
 
 /// The lines of a reply; the first is not indented, the others are.
-pub fn render(reply: &Reply) -> Vec<String> {
+pub fn render(reply: &ReplyFrame) -> Vec<String> {
     let mut lines = Vec::new();
     render_at(reply, 0, &mut lines);
     lines
 }
 
-fn render_at(reply: &Reply, depth: usize, lines: &mut Vec<String>) {
+fn render_at(reply: &ReplyFrame, depth: usize, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
-    let Reply::Aggregate { kind, items } = reply else {
+    let ReplyFrame::Aggregate { kind, items } = reply else {
         lines.push(format!("{indent}{}", scalar(reply)));
         return;
     };
@@ -33,26 +33,26 @@ fn render_at(reply: &Reply, depth: usize, lines: &mut Vec<String>) {
 }
 
 /// A text with a space would read as two elements.
-fn fits_inline(item: &Reply) -> bool {
+fn fits_inline(item: &ReplyFrame) -> bool {
     match item {
-        Reply::Line { text, .. } => !text.contains(&b' '),
-        Reply::Aggregate { .. } => false,
-        Reply::Bulk { .. } | Reply::Null { .. } => true,
+        ReplyFrame::Line { text, .. } => !text.contains(&b' '),
+        ReplyFrame::Aggregate { .. } => false,
+        ReplyFrame::Bulk { .. } | ReplyFrame::Null { .. } => true,
     }
 }
 
-fn scalar(reply: &Reply) -> String {
+fn scalar(reply: &ReplyFrame) -> String {
     match reply {
-        Reply::Line { kind, text } => {
+        ReplyFrame::Line { kind, text } => {
             // Nothing delimits these texts: quotes can stay, a space at the end cannot be seen.
             let text = escape(text).replace("\\\"", "\"");
             let visible = text.strip_suffix(' ').map(|start| format!("{start}\\x20"));
             format!("{}{}", char::from(*kind), visible.unwrap_or(text))
         }
-        Reply::Bulk { kind: b'$', bytes } => format!("\"{}\"", escape(bytes)),
-        Reply::Bulk { kind, bytes } => format!("{}\"{}\"", char::from(*kind), escape(bytes)),
-        Reply::Null { kind } => format!("{}-1", char::from(*kind)),
-        Reply::Aggregate { .. } => unreachable!("callers ask for scalars only"),
+        ReplyFrame::Bulk { kind: b'$', bytes } => format!("\"{}\"", escape(bytes)),
+        ReplyFrame::Bulk { kind, bytes } => format!("{}\"{}\"", char::from(*kind), escape(bytes)),
+        ReplyFrame::Null { kind } => format!("{}-1", char::from(*kind)),
+        ReplyFrame::Aggregate { .. } => unreachable!("callers ask for scalars only"),
     }
 }
 
@@ -64,16 +64,17 @@ mod tests {
 
     #[test]
     fn flat_replies_take_one_line_and_nested_ones_are_indented() {
-        let flat = Reply::array(vec![Reply::bulk("a\n"), Reply::Null { kind: b'$' }]);
+        let flat =
+            ReplyFrame::array(vec![ReplyFrame::bulk("a\n"), ReplyFrame::Null { kind: b'$' }]);
         assert_eq!(render(&flat), [r#"*2 "a\n" $-1"#]);
-        let nested = Reply::array(vec![Reply::integer(1), flat]);
+        let nested = ReplyFrame::array(vec![ReplyFrame::integer(1), flat]);
         assert_eq!(render(&nested), ["*2", "  :1", r#"  *2 "a\n" $-1"#]);
     }
 
     #[test]
     fn texts_with_spaces_are_not_joined() {
-        let one = Reply::array(vec![Reply::simple("a +b")]);
-        let two = Reply::array(vec![Reply::simple("a"), Reply::simple("b")]);
+        let one = ReplyFrame::array(vec![ReplyFrame::simple("a +b")]);
+        let two = ReplyFrame::array(vec![ReplyFrame::simple("a"), ReplyFrame::simple("b")]);
         assert_ne!(render(&one), render(&two));
         assert_eq!(render(&one).len(), 2);
     }

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::parse::{Action, Oracle, Parameter, Runner, Section, Step, Transcript};
+use super::parse::{
+    Oracle, Parameter, Runner, StepAction, Transcript, TranscriptSection, TranscriptStep,
+};
 use super::pattern;
 use super::render::render;
-use crate::{Connection, Received};
+use crate::{ReceiveOutcome, TestConnection};
 
 /// What to do with a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum TranscriptMode {
     Check,
     /// Take the server's reply, except where masks say what it must look like.
     Record,
@@ -19,32 +21,32 @@ pub enum Mode {
 
 /// What came of a file.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct TranscriptOutcome {
     pub steps: usize,
     /// Titles of sections that did not run, with the reason.
     pub skipped: Vec<String>,
     pub differences: Vec<String>,
-    /// For [`Mode::Record`]: the file's new lines.
+    /// For [`TranscriptMode::Record`]: the file's new lines.
     pub lines: Vec<String>,
 }
 
 /// Plays transcripts on one server.
 pub struct Player {
     address: SocketAddr,
-    control: Connection,
+    control: TestConnection,
     /// Whose sections are played; Bobbin plays every server's.
     runs: Oracle,
-    mode: Mode,
+    mode: TranscriptMode,
 }
 
 impl Player {
-    pub fn new(address: SocketAddr, runs: Oracle, mode: Mode) -> Result<Self, String> {
-        let control = Connection::open(address).map_err(|error| error.to_string())?;
+    pub fn new(address: SocketAddr, runs: Oracle, mode: TranscriptMode) -> Result<Self, String> {
+        let control = TestConnection::open(address).map_err(|error| error.to_string())?;
         Ok(Self { address, control, runs, mode })
     }
 
-    pub fn play(&mut self, transcript: &Transcript) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub fn play(&mut self, transcript: &Transcript) -> TranscriptOutcome {
+        let mut outcome = TranscriptOutcome::default();
         // Replacements of reply lines, first to last.
         let mut replacements: Vec<Replacement> = Vec::new();
         for section in &transcript.sections {
@@ -64,8 +66,8 @@ impl Player {
     fn play_section(
         &mut self,
         transcript: &Transcript,
-        section: &Section,
-        outcome: &mut Outcome,
+        section: &TranscriptSection,
+        outcome: &mut TranscriptOutcome,
         replacements: &mut Vec<Replacement>,
     ) -> Result<(), String> {
         for command in &section.needs {
@@ -92,7 +94,7 @@ impl Player {
                 Ok(None) => {}
                 Ok(Some(actual)) => {
                     let masked = expected.iter().any(|line| line.starts_with(MATCH));
-                    if self.mode == Mode::Record && !masked {
+                    if self.mode == TranscriptMode::Record && !masked {
                         replacements.push((step.reply.clone(), actual));
                     } else if expected.is_empty() || !agrees(expected, &actual) {
                         outcome.differences.push(difference(transcript, step, &actual));
@@ -109,9 +111,9 @@ impl Player {
         let mut names: Vec<_> = clients.keys().cloned().collect();
         names.sort();
         for name in names {
-            let client: &mut Connection = clients.get_mut(&name).ok_or("no client")?;
+            let client: &mut TestConnection = clients.get_mut(&name).ok_or("no client")?;
             let left = client.receive_within(LEFTOVER).map_err(|error| error.to_string())?;
-            if let (Received::Reply(reply), Ok(())) = (left, &result) {
+            if let (ReceiveOutcome::Reply(reply), Ok(())) = (left, &result) {
                 let lines = render(&reply).join("\n");
                 result = Err(format!("client {name} got more than was asked:\n{lines}"));
             }
@@ -124,19 +126,19 @@ impl Player {
     }
 
     /// Empties the server and sets the section's parameters; returns their former values.
-    fn prepare(&mut self, section: &Section) -> Result<Vec<Parameter>, String> {
+    fn prepare(&mut self, section: &TranscriptSection) -> Result<Vec<Parameter>, String> {
         self.control(&[b"FLUSHALL"])?;
         let mut former = Vec::new();
         for (name, value) in &section.config {
             let reply = self.control(&[b"CONFIG", b"GET", name])?;
-            let old = reply.items().get(1).and_then(crate::Reply::bytes);
+            let old = reply.items().get(1).and_then(crate::ReplyFrame::bytes);
             former.push((name.clone(), old.ok_or("no such parameter")?.to_vec()));
             self.control(&[b"CONFIG", b"SET", name, value])?;
         }
         Ok(former)
     }
 
-    fn control(&mut self, arguments: &[&[u8]]) -> Result<crate::Reply, String> {
+    fn control(&mut self, arguments: &[&[u8]]) -> Result<crate::ReplyFrame, String> {
         let shown = || {
             let words: Vec<_> =
                 arguments.iter().map(|word| String::from_utf8_lossy(word)).collect();
@@ -153,33 +155,33 @@ impl Player {
     /// The reply's lines; `None` for steps that have none.
     fn play_step(
         &self,
-        section: &Section,
-        step: &Step,
+        section: &TranscriptSection,
+        step: &TranscriptStep,
         expected: &[String],
-        clients: &mut HashMap<String, Connection>,
+        clients: &mut HashMap<String, TestConnection>,
     ) -> Result<Option<Vec<String>>, String> {
         match &step.action {
-            Action::Sleep { ms } => {
+            StepAction::Sleep { ms } => {
                 std::thread::sleep(Duration::from_millis(*ms));
                 return Ok(None);
             }
-            Action::Close => {
+            StepAction::Close => {
                 clients.remove(&step.client);
                 return Ok(None);
             }
-            Action::Send(_) | Action::Read => {}
+            StepAction::Send(_) | StepAction::Read => {}
         }
         if !clients.contains_key(&step.client) {
             let client = self.open_client(section.resp3).map_err(|error| error.to_string())?;
             clients.insert(step.client.clone(), client);
         }
         let client = clients.get_mut(&step.client).ok_or("no client")?;
-        if let Action::Send(bytes) = &step.action {
+        if let StepAction::Send(bytes) = &step.action {
             client.send_raw(bytes).map_err(|error| error.to_string())?;
         }
         let lines = match self.mode {
-            Mode::Check => receive_expected(client, expected, step.unordered),
-            Mode::Record => receive_all(client, step.unordered),
+            TranscriptMode::Check => receive_expected(client, expected, step.unordered),
+            TranscriptMode::Record => receive_all(client, step.unordered),
         };
         let is_peers = section.oracle != Oracle::Bobbin;
         let lines = lines.map(|lines| match self.runs {
@@ -189,8 +191,8 @@ impl Player {
         lines.map(Some).map_err(|error| error.to_string())
     }
 
-    fn open_client(&self, resp3: bool) -> std::io::Result<Connection> {
-        let mut client = Connection::open(self.address)?;
+    fn open_client(&self, resp3: bool) -> std::io::Result<TestConnection> {
+        let mut client = TestConnection::open(self.address)?;
         if resp3 {
             client.call(&["HELLO", "3"])?;
         }
@@ -200,7 +202,7 @@ impl Player {
 
 /// As many replies as are expected, so that nothing waits for silence but what expects it.
 fn receive_expected(
-    client: &mut Connection,
+    client: &mut TestConnection,
     expected: &[String],
     unordered: bool,
 ) -> std::io::Result<Vec<String>> {
@@ -219,7 +221,7 @@ fn receive_expected(
 }
 
 /// Everything up to a silence.
-fn receive_all(client: &mut Connection, unordered: bool) -> std::io::Result<Vec<String>> {
+fn receive_all(client: &mut TestConnection, unordered: bool) -> std::io::Result<Vec<String>> {
     let mut lines = Vec::new();
     let mut limit = RECORD_FIRST;
     while receive_one(client, limit, unordered, &mut lines)? {
@@ -233,24 +235,24 @@ fn receive_all(client: &mut Connection, unordered: bool) -> std::io::Result<Vec<
 
 /// Appends one reply's lines; false when no more can come.
 fn receive_one(
-    client: &mut Connection,
+    client: &mut TestConnection,
     limit: Duration,
     unordered: bool,
     lines: &mut Vec<String>,
 ) -> std::io::Result<bool> {
     match client.receive_within(limit)? {
-        Received::Reply(mut reply) => {
+        ReceiveOutcome::Reply(mut reply) => {
             if unordered {
                 reply.sort_unordered();
             }
             lines.extend(render(&reply));
             Ok(true)
         }
-        Received::Nothing => {
+        ReceiveOutcome::Nothing => {
             lines.push(NOTHING.to_owned());
             Ok(false)
         }
-        Received::Closed => {
+        ReceiveOutcome::Closed => {
             lines.push(CLOSED.to_owned());
             Ok(false)
         }
@@ -281,7 +283,7 @@ fn agrees(expected: &[String], actual: &[String]) -> bool {
     actual.next().is_none()
 }
 
-fn difference(transcript: &Transcript, step: &Step, actual: &[String]) -> String {
+fn difference(transcript: &Transcript, step: &TranscriptStep, actual: &[String]) -> String {
     let expected = transcript.lines[step.reply.clone()].join("\n      ");
     format!(
         "{}:{}: {}\n  expected:\n      {expected}\n  got:\n      {}",

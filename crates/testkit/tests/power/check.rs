@@ -5,12 +5,12 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bobbin_testkit::disk::Folder;
-use bobbin_testkit::power::disk::{Luck, Tree};
+use bobbin_testkit::power::disk::{FileTree, Luck};
 use bobbin_testkit::power::plant;
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Server, peers};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{TestConnection, TestServer, peers};
 
-use crate::work::{CLIENTS, Count, Counts, Work};
+use crate::work::{CLIENTS, Count, ReplyCounts, Work};
 
 /// How much was tried.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ const CORNERS: [(Luck, Luck); 6] = [
 ];
 
 /// Tries at most `folders` folders; returns what went wrong.
-pub(crate) fn check(work: &Work, folders: usize, random: &mut Random) -> Result<Tried, String> {
+pub(crate) fn check(work: &Work, folders: usize, random: &mut TestRandom) -> Result<Tried, String> {
     let disk = &work.recording.disk;
     let moments = disk.moments();
     let cuts = choose(&disk.moments_of_names(), moments, folders, random);
@@ -70,7 +70,7 @@ pub(crate) fn check(work: &Work, folders: usize, random: &mut Random) -> Result<
 }
 
 /// Ways to cut, half of them while names change.
-fn choose(of_names: &[usize], all: &[usize], folders: usize, random: &mut Random) -> Vec<Cut> {
+fn choose(of_names: &[usize], all: &[usize], folders: usize, random: &mut TestRandom) -> Vec<Cut> {
     let mut cuts = Vec::new();
     for moments in [of_names, all] {
         let mut moments = moments.to_vec();
@@ -89,8 +89,8 @@ fn choose(of_names: &[usize], all: &[usize], folders: usize, random: &mut Random
     cuts
 }
 
-fn left(work: &Work, cut: Cut) -> Tree {
-    work.recording.disk.after(cut.moment, cut.names, cut.contents, &mut Random::new(cut.seed))
+fn left(work: &Work, cut: Cut) -> FileTree {
+    work.recording.disk.after(cut.moment, cut.names, cut.contents, &mut TestRandom::new(cut.seed))
 }
 
 /// Starts a server on what is left, and once more after it was killed.
@@ -99,14 +99,14 @@ fn try_cut(work: &Work, cut: Cut) -> Result<(), String> {
     plant(&left(work, cut), folder.path()).map_err(|error| error.to_string())?;
     let arguments = [&["--dir", folder.text(), "--io-threads", "1"], work.restart].concat();
     let promised = work.promised(cut.moment);
-    let mut server = Server::start(&peers::bobbin(), &arguments)?;
+    let mut server = TestServer::start(&peers::bobbin(), &arguments)?;
     let there = look(&mut server.connect(), &promised)?;
     if !work.restart.contains(&"always") || !cut.seed.is_multiple_of(AGAIN) {
         return Ok(());
     }
     let added = server.connect().say("SET added 1").text();
     server.kill();
-    let server = Server::start(&peers::bobbin(), &arguments)?;
+    let server = TestServer::start(&peers::bobbin(), &arguments)?;
     let mut client = server.connect();
     let again = look(&mut client, &there).map_err(|error| format!("once more: {error}"))?;
     if again != there || added != "OK" || client.say("GET added").text() != "1" {
@@ -116,8 +116,8 @@ fn try_cut(work: &Work, cut: Cut) -> Result<(), String> {
 }
 
 /// What is there, if it is whole and no less than was promised.
-fn look(client: &mut Connection, promised: &Counts) -> Result<Counts, String> {
-    let mut counts = Counts::default();
+fn look(client: &mut TestConnection, promised: &ReplyCounts) -> Result<ReplyCounts, String> {
+    let mut counts = ReplyCounts::default();
     for (number, count) in counts.iter_mut().enumerate() {
         let mut ask = |line: String| {
             let reply = client.say(&line);
@@ -156,7 +156,7 @@ fn describe(work: &Work, cut: Cut, error: &str) -> String {
         let bytes = bytes.map_or_else(|| "folder".to_owned(), |bytes| bytes.len().to_string());
         format!("  {} {bytes}\n", path.display())
     });
-    let near = |call: &&bobbin_testkit::power::trace::Call| {
+    let near = |call: &&bobbin_testkit::power::trace::SystemCall| {
         call.began < cut.moment && call.ended.saturating_add(NEAR) > cut.moment
     };
     let calls = work.recording.calls.iter().filter(near).map(|call| {

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use bobbin_testkit::connection::encode_command;
-use bobbin_testkit::power::disk::{Before, Luck, Tree};
-use bobbin_testkit::random::Random;
+use bobbin_testkit::power::disk::{Before, FileTree, Luck};
+use bobbin_testkit::random::TestRandom;
 
-use crate::work::{Client, Count, Counts, Stage, Work};
+use crate::work::{Count, CountingClient, PowerStage, ReplyCounts, Work};
 
-type Load = (&'static str, fn(&mut Random) -> Work);
+type Load = (&'static str, fn(&mut TestRandom) -> Work);
 
 pub(crate) const LOADS: &[Load] = &[
     ("always", always),
@@ -30,12 +30,12 @@ const FROM_LOG: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
 const REWRITTEN: &[&str] = &["aof_rewrite_in_progress:0", "aof_last_bgrewrite_status:ok"];
 
 /// From the first start on every unit is promised, through rewrites.
-pub(crate) fn always(random: &mut Random) -> Work {
-    let stage = Stage::new(Tree::new(), Counts::default(), ALWAYS);
+pub(crate) fn always(random: &mut TestRandom) -> Work {
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), ALWAYS);
     stage.play(random, FROM_LOG, work_with_rewrites)
 }
 
-fn work_with_rewrites(stage: &Stage, conductor: &mut Client) {
+fn work_with_rewrites(stage: &PowerStage, conductor: &mut CountingClient) {
     stage.promise_units(true);
     for format in ["yes", "no"] {
         stage.await_units(15);
@@ -46,9 +46,9 @@ fn work_with_rewrites(stage: &Stage, conductor: &mut Client) {
 }
 
 /// What WAITAOF told is promised.
-fn everysec(random: &mut Random) -> Work {
+fn everysec(random: &mut TestRandom) -> Work {
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    let stage = Stage::new(Tree::new(), Counts::default(), &arguments);
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &arguments);
     stage.waits.store(true, Ordering::SeqCst);
     stage.play(random, FROM_LOG, |stage, conductor| {
         for _ in 0..2 {
@@ -60,8 +60,9 @@ fn everysec(random: &mut Random) -> Work {
 }
 
 /// The log is turned on and off and on again. What it had is promised from when it has a base.
-fn switched(random: &mut Random) -> Work {
-    let stage = Stage::new(Tree::new(), Counts::default(), &["--appendfsync", "always"]);
+fn switched(random: &mut TestRandom) -> Work {
+    let stage =
+        PowerStage::new(FileTree::new(), ReplyCounts::default(), &["--appendfsync", "always"]);
     let on = [&["aof_enabled:1", "aof_rewrite_scheduled:0"], REWRITTEN].concat();
     stage.play(random, FROM_LOG, |stage, conductor| {
         for _ in 0..2 {
@@ -76,8 +77,8 @@ fn switched(random: &mut Random) -> Work {
 }
 
 /// What a snapshot that is told to be done has is promised.
-pub(crate) fn snapshots(random: &mut Random) -> Work {
-    let stage = Stage::new(Tree::new(), Counts::default(), &[]);
+pub(crate) fn snapshots(random: &mut TestRandom) -> Work {
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &[]);
     let saved = ["rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:ok"];
     stage.play(random, &["--appendonly", "no"], |stage, conductor| {
         for _ in 0..3 {
@@ -90,7 +91,7 @@ pub(crate) fn snapshots(random: &mut Random) -> Work {
 }
 
 /// The log of a server as they were before Redis 7 is taken over.
-fn single_file(random: &mut Random) -> Work {
+fn single_file(random: &mut TestRandom) -> Work {
     let mut log = Vec::new();
     for number in ["1", "2", "3"] {
         encode_command(&["SET", "plain:0", number], &mut log);
@@ -98,35 +99,35 @@ fn single_file(random: &mut Random) -> Work {
         encode_command(&["RPUSH", "list:0", number], &mut log);
         encode_command(&["SET", "large:0", &format!("{number},")], &mut log);
     }
-    let before = Tree::from([(PathBuf::from("appendonly.aof"), Some(log))]);
-    let mut counts = Counts::default();
+    let before = FileTree::from([(PathBuf::from("appendonly.aof"), Some(log))]);
+    let mut counts = ReplyCounts::default();
     counts[0] = Count { plain: 3, grouped: 3 };
-    Stage::new(before, counts, ALWAYS).play(random, FROM_LOG, |stage, _| {
+    PowerStage::new(before, counts, ALWAYS).play(random, FROM_LOG, |stage, _| {
         stage.promise_units(true);
         stage.await_units(10);
     })
 }
 
 /// A server that starts on what a power cut left, and goes on.
-fn recovered(random: &mut Random) -> Work {
+fn recovered(random: &mut TestRandom) -> Work {
     let first = always(random);
     let moments = first.recording.disk.moments_of_names();
     let moment = moments[moments.len() / 2 + random.below(moments.len() / 2)];
     let left = first.recording.disk.after(moment, Luck::Some, Luck::Some, random);
-    let stage = Stage::new(left, first.promised(moment), ALWAYS);
+    let stage = PowerStage::new(left, first.promised(moment), ALWAYS);
     stage.promises_reads.store(true, Ordering::SeqCst);
     stage.play(random, FROM_LOG, work_with_rewrites)
 }
 
 /// A server that starts on what another one, which was killed, had not forced to disk. What it
 /// shows clients is promised.
-fn killed(random: &mut Random) -> Work {
+fn killed(random: &mut TestRandom) -> Work {
     let first = careless(random);
     let end = *first.recording.disk.moments().last().expect("it did something");
     let tree = first.recording.disk.after(end, Luck::Most, Luck::Most, random);
     let increment = PathBuf::from("appendonlydir/appendonly.aof.1.incr.aof");
     let before = Before { tree, safe: BTreeMap::from([(increment, 0)]) };
-    let stage = Stage::new(before, Counts::default(), ALWAYS);
+    let stage = PowerStage::new(before, ReplyCounts::default(), ALWAYS);
     stage.promises_reads.store(true, Ordering::SeqCst);
     stage.play(random, FROM_LOG, |stage, _| {
         stage.promise_units(true);
@@ -135,9 +136,9 @@ fn killed(random: &mut Random) -> Work {
 }
 
 /// `appendfsync` changes between what promises units and what does not.
-fn policies(random: &mut Random) -> Work {
+fn policies(random: &mut TestRandom) -> Work {
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    let stage = Stage::new(Tree::new(), Counts::default(), &arguments);
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &arguments);
     stage.play(random, FROM_LOG, |stage, conductor| {
         for loose in ["everysec", "no", "everysec"] {
             conductor.say(&["CONFIG", "SET", "appendfsync", loose]);
@@ -151,22 +152,22 @@ fn policies(random: &mut Random) -> Work {
 }
 
 /// A server that was told to end has forced all to disk.
-fn ended(random: &mut Random) -> Work {
+fn ended(random: &mut TestRandom) -> Work {
     let arguments = ["--appendonly", "yes", "--appendfsync", "everysec"];
-    let stage = Stage::new(Tree::new(), Counts::default(), &arguments);
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &arguments);
     stage.play_to_the_end(random, FROM_LOG, "SHUTDOWN NOSAVE", |stage, _| stage.await_units(20))
 }
 
-fn saved_at_the_end(random: &mut Random) -> Work {
-    let stage = Stage::new(Tree::new(), Counts::default(), &[]);
+fn saved_at_the_end(random: &mut TestRandom) -> Work {
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &[]);
     let restart = &["--appendonly", "no"];
     stage.play_to_the_end(random, restart, "SHUTDOWN SAVE", |stage, _| stage.await_units(20))
 }
 
 /// One that promises what it never forces to disk.
-pub(crate) fn careless(random: &mut Random) -> Work {
+pub(crate) fn careless(random: &mut TestRandom) -> Work {
     let arguments = ["--appendonly", "yes", "--appendfsync", "no"];
-    let stage = Stage::new(Tree::new(), Counts::default(), &arguments);
+    let stage = PowerStage::new(FileTree::new(), ReplyCounts::default(), &arguments);
     stage.play(random, FROM_LOG, |stage, _| {
         stage.promise_units(true);
         stage.await_units(30);

@@ -9,7 +9,7 @@ mod check;
 mod load;
 mod work;
 
-use bobbin_testkit::random::{Random, seed};
+use bobbin_testkit::random::{TestRandom, seed};
 
 use check::check;
 use work::Work;
@@ -24,7 +24,7 @@ fn what_was_promised_survives_a_power_cut() {
         if only.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        let mut random = Random::new(seed);
+        let mut random = TestRandom::new(seed);
         let work = load(&mut random);
         match check(&work, folders, &mut random) {
             Ok(tried) => println!("{name}: {tried}"),
@@ -38,13 +38,13 @@ fn what_was_promised_survives_a_power_cut() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_promise_that_is_not_kept_is_seen() {
-    let mut random = Random::new(seed());
+    let mut random = TestRandom::new(seed());
     let careless = load::careless(&mut random);
     let error =
         check(&careless, FOLDERS, &mut random).expect_err("it cannot keep what it promises");
     assert!(error.contains("promised"), "{error}");
-    let leaves_out = |load: fn(&mut Random) -> Work, what, is_meant: fn(&str) -> bool| {
-        let mut random = Random::new(seed());
+    let leaves_out = |load: fn(&mut TestRandom) -> Work, what, is_meant: fn(&str) -> bool| {
+        let mut random = TestRandom::new(seed());
         let mut work = load(&mut random);
         work.recording.without_syncs(is_meant).expect("the calls are understood");
         if let Ok(tried) = check(&work, FOLDERS, &mut random) {

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::power::disk::Before;
-use bobbin_testkit::power::{INTRODUCTION, Recording, plant};
-use bobbin_testkit::random::Random;
-use bobbin_testkit::{Connection, Reply, Server};
+use bobbin_testkit::power::{INTRODUCTION, PowerRecording, plant};
+use bobbin_testkit::random::TestRandom;
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 pub(crate) const CLIENTS: usize = 3;
 
@@ -26,30 +26,30 @@ impl Count {
     }
 }
 
-pub(crate) type Counts = [Count; CLIENTS];
+pub(crate) type ReplyCounts = [Count; CLIENTS];
 
 /// From this reply on so much has to be there.
 #[derive(Debug)]
 pub(crate) struct Promise {
     client: String,
     reply: usize,
-    counts: Counts,
+    counts: ReplyCounts,
 }
 
 /// What was done, and promised, until the end.
 pub(crate) struct Work {
-    pub(crate) recording: Recording,
+    pub(crate) recording: PowerRecording,
     /// What was there before.
-    pub(crate) before: Counts,
+    pub(crate) before: ReplyCounts,
     /// With the lines from which on they hold.
-    promises: Vec<(usize, Counts)>,
+    promises: Vec<(usize, ReplyCounts)>,
     /// How a server is started on what is left.
     pub(crate) restart: &'static [&'static str],
 }
 
 impl Work {
     /// What has to be there when the power goes at a line.
-    pub(crate) fn promised(&self, moment: usize) -> Counts {
+    pub(crate) fn promised(&self, moment: usize) -> ReplyCounts {
         let mut all = self.before;
         for (_, counts) in self.promises.iter().filter(|(line, _)| *line < moment) {
             all.iter_mut().zip(counts).for_each(|(all, count)| all.raise(*count));
@@ -59,12 +59,12 @@ impl Work {
 }
 
 /// A server under trace, and what its clients know of each other.
-pub(crate) struct Stage {
-    pub(crate) server: Server,
+pub(crate) struct PowerStage {
+    pub(crate) server: TestServer,
     folder: Folder,
     trace: Folder,
     before: Before,
-    counts_before: Counts,
+    counts_before: ReplyCounts,
     told: [Told; CLIENTS],
     /// Whether a unit that was acknowledged is promised; held while one is carried out.
     promises_units: RwLock<bool>,
@@ -89,15 +89,15 @@ impl Told {
     }
 }
 
-impl Stage {
+impl PowerStage {
     /// `counts` has to be there before anything is done.
-    pub(crate) fn new(before: impl Into<Before>, counts: Counts, arguments: &[&str]) -> Self {
+    pub(crate) fn new(before: impl Into<Before>, counts: ReplyCounts, arguments: &[&str]) -> Self {
         let before = before.into();
         let (folder, trace) = (Folder::new(), Folder::new());
         plant(&before.tree, folder.path()).expect("a folder");
         let common = ["--dir", folder.text(), "--io-driver", "epoll", "--io-threads", "2"];
         let spread = ["--connections-per-io-thread", "0"];
-        let server = Server::traced(
+        let server = TestServer::traced(
             &trace.path().join("trace"),
             &[&common[..], &spread, arguments].concat(),
         );
@@ -125,9 +125,9 @@ impl Stage {
     /// Has the clients work while `conduct` does what it does; then the server is killed.
     pub(crate) fn play(
         mut self,
-        random: &mut Random,
+        random: &mut TestRandom,
         restart: &'static [&'static str],
-        conduct: impl FnOnce(&Self, &mut Client),
+        conduct: impl FnOnce(&Self, &mut CountingClient),
     ) -> Work {
         self.perform(random, conduct);
         assert!(self.server.kill());
@@ -138,10 +138,10 @@ impl Stage {
     /// promised.
     pub(crate) fn play_to_the_end(
         mut self,
-        random: &mut Random,
+        random: &mut TestRandom,
         restart: &'static [&'static str],
         end: &str,
-        conduct: impl FnOnce(&Self, &mut Client),
+        conduct: impl FnOnce(&Self, &mut CountingClient),
     ) -> Work {
         self.perform(random, conduct);
         let told = self.told();
@@ -157,14 +157,14 @@ impl Stage {
         work
     }
 
-    fn perform(&self, random: &mut Random, conduct: impl FnOnce(&Self, &mut Client)) {
+    fn perform(&self, random: &mut TestRandom, conduct: impl FnOnce(&Self, &mut CountingClient)) {
         let stage = self;
         std::thread::scope(|scope| {
             for number in 0..CLIENTS {
-                let mut random = Random::new(random.number());
+                let mut random = TestRandom::new(random.number());
                 scope.spawn(move || stage.work(number, &mut random));
             }
-            let mut conductor = Client::new(stage, "conductor");
+            let mut conductor = CountingClient::new(stage, "conductor");
             let conducted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 conduct(stage, &mut conductor);
                 conductor.settle();
@@ -179,7 +179,7 @@ impl Stage {
     fn read(self, restart: &'static [&'static str]) -> Work {
         let process = self.server.id();
         let file = self.trace.path().join("trace");
-        let recording = Recording::read(&file, process, self.folder.path(), &self.before);
+        let recording = PowerRecording::read(&file, process, self.folder.path(), &self.before);
         let recording = recording.unwrap_or_else(|error| panic!("{error}"));
         let promises = self.promises.into_inner().unwrap_or_else(PoisonError::into_inner);
         let promises = promises.into_iter().map(|promise| {
@@ -198,7 +198,7 @@ impl Stage {
     }
 
     /// What was acknowledged until now.
-    pub(crate) fn told(&self) -> Counts {
+    pub(crate) fn told(&self) -> ReplyCounts {
         std::array::from_fn(|number| self.told[number].count())
     }
 
@@ -212,21 +212,21 @@ impl Stage {
         }
     }
 
-    fn promise(&self, client: &Client, counts: Counts) {
+    fn promise(&self, client: &CountingClient, counts: ReplyCounts) {
         let promise = Promise { client: client.name.clone(), reply: client.replies - 1, counts };
         self.promises.lock().unwrap_or_else(PoisonError::into_inner).push(promise);
     }
 
     /// What a client does.
-    fn work(&self, number: usize, random: &mut Random) {
-        let mut client = Client::new(self, &format!("client {number}"));
+    fn work(&self, number: usize, random: &mut TestRandom) {
+        let mut client = CountingClient::new(self, &format!("client {number}"));
         let mut there = |key| {
             let reply = client.call(&["GET", &format!("{key}:{number}")]);
             reply.text().parse().unwrap_or(0)
         };
         let mut count = Count { plain: there("plain"), grouped: there("counter") };
         if self.promises_reads.load(Ordering::SeqCst) {
-            let mut counts = Counts::default();
+            let mut counts = ReplyCounts::default();
             counts[number] = count;
             self.promise(&client, counts);
         }
@@ -243,7 +243,7 @@ impl Stage {
                 assert!(fault.is_none(), "{fault:?}");
             }
             if *promises {
-                let mut counts = Counts::default();
+                let mut counts = ReplyCounts::default();
                 counts[number] = count;
                 self.promise(&client, counts);
             }
@@ -254,7 +254,7 @@ impl Stage {
                 let reply = client.call(&["WAITAOF", "1", "0", "0"]);
                 assert_eq!(reply.items()[0].as_integer(), Some(1));
                 waited_for = count;
-                let mut counts = Counts::default();
+                let mut counts = ReplyCounts::default();
                 counts[number] = count;
                 self.promise(&client, counts);
             }
@@ -264,20 +264,20 @@ impl Stage {
 }
 
 /// A connection that counts its replies.
-pub(crate) struct Client {
-    connection: Connection,
+pub(crate) struct CountingClient {
+    connection: TestConnection,
     name: String,
     replies: usize,
 }
 
-impl Client {
-    fn new(stage: &Stage, name: &str) -> Self {
+impl CountingClient {
+    fn new(stage: &PowerStage, name: &str) -> Self {
         let mut connection = stage.server.connect();
         connection.call(&["ECHO", &format!("{INTRODUCTION}{name}")]).expect("it answers");
         Self { connection, name: name.to_owned(), replies: 0 }
     }
 
-    pub(crate) fn call(&mut self, words: &[&str]) -> Reply {
+    pub(crate) fn call(&mut self, words: &[&str]) -> ReplyFrame {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         self.exchange(&[words]).remove(0)
     }
@@ -286,7 +286,7 @@ impl Client {
         assert_eq!(self.call(words).text(), "OK", "{words:?}");
     }
 
-    fn exchange(&mut self, requests: &[Vec<String>]) -> Vec<Reply> {
+    fn exchange(&mut self, requests: &[Vec<String>]) -> Vec<ReplyFrame> {
         requests.iter().for_each(|words| self.connection.send(words).expect("is sent"));
         self.replies += requests.len();
         requests.iter().map(|_| self.connection.receive().expect("it answers")).collect()
@@ -300,7 +300,7 @@ impl Client {
 
     /// Has something done by a command; when the field of INFO says that it is over, what had been
     /// told before is promised.
-    pub(crate) fn promise_after(&mut self, stage: &Stage, command: &[&str], over: &[&str]) {
+    pub(crate) fn promise_after(&mut self, stage: &PowerStage, command: &[&str], over: &[&str]) {
         let told = stage.told();
         let reply = self.call(command);
         assert!(!reply.is_error(), "{command:?}: {}", reply.text());
@@ -318,7 +318,7 @@ impl Client {
 }
 
 /// A unit of several commands, as a transaction or by a script.
-fn group(number: usize, count: u64, random: &mut Random) -> Vec<Vec<String>> {
+fn group(number: usize, count: u64, random: &mut TestRandom) -> Vec<Vec<String>> {
     let line = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let length = if count.is_multiple_of(16) { 40_000 } else { 1 + random.below(3000) };
     let mut large = line(format!("SET large:{number}"));

@@ -1,12 +1,12 @@
 //! What came out of a sweep, in words.
 
 use super::{
-    Settings,
-    measure::{Cell, Results, threads_title},
+    SweepSettings,
+    measure::{Results, SweepCell, threads_title},
 };
 use crate::{
     page::short,
-    statistics::{self, Interval},
+    statistics::{self, ConfidenceInterval},
 };
 
 /// A sentence, and sentences that say how sure it is.
@@ -17,10 +17,10 @@ pub(super) struct Headline {
 
 /// The first server beside each other one, with the most threads; or, of one server, the most
 /// threads beside the fewest.
-pub(super) fn headline(settings: &Settings, results: &Results) -> Headline {
+pub(super) fn headline(settings: &SweepSettings, results: &Results) -> Headline {
     let threads = settings.io_threads.iter().copied();
     let (fewest, most) = (threads.clone().min().unwrap_or(1), threads.max().unwrap_or(1));
-    let cells_of = |server: usize, io_threads: usize| -> Vec<&Cell> {
+    let cells_of = |server: usize, io_threads: usize| -> Vec<&SweepCell> {
         let cells = results.cells.iter();
         cells.filter(|cell| cell.server == server && cell.io_threads == io_threads).collect()
     };
@@ -66,7 +66,7 @@ struct Comparison {
     /// The geometric mean of the ratios of all tests.
     ratio: f64,
     /// Student's, over the rounds.
-    interval: Option<Interval>,
+    interval: Option<ConfidenceInterval>,
     /// The tests with the lowest and the highest ratio.
     lowest: (String, f64),
     highest: (String, f64),
@@ -75,8 +75,9 @@ struct Comparison {
 
 impl Comparison {
     /// Both have the same tests in the same order. `None` where one has no rate above 0.
-    fn new(other: String, ours: &[&Cell], theirs: &[&Cell]) -> Option<Self> {
-        let pairs: Vec<(&Cell, &Cell)> = ours.iter().copied().zip(theirs.iter().copied()).collect();
+    fn new(other: String, ours: &[&SweepCell], theirs: &[&SweepCell]) -> Option<Self> {
+        let pairs: Vec<(&SweepCell, &SweepCell)> =
+            ours.iter().copied().zip(theirs.iter().copied()).collect();
         let rounds = pairs.iter().map(|(a, b)| a.rates.len().min(b.rates.len())).min()?;
         // The rounds are paired: both servers met the same weather in each.
         let by_round: Option<Vec<f64>> = (0..rounds)
@@ -99,8 +100,10 @@ impl Comparison {
         Some(Self {
             other,
             ratio: statistics::mean(&by_round).exp(),
-            interval: interval
-                .map(|Interval { low, high }| Interval { low: low.exp(), high: high.exp() }),
+            interval: interval.map(|ConfidenceInterval { low, high }| ConfidenceInterval {
+                low: low.exp(),
+                high: high.exp(),
+            }),
             lowest: by_test.first()?.clone(),
             highest: by_test.last()?.clone(),
             tests: by_test.len(),
@@ -116,7 +119,7 @@ impl Comparison {
         let Self { other, ratio, tests, .. } = self;
         let mut text = format!("Beside {other}: {ratio:.2} times");
         match self.interval {
-            Some(Interval { low, high }) => {
+            Some(ConfidenceInterval { low, high }) => {
                 text += &format!(" (95% interval {low:.2} to {high:.2})");
             }
             None => text += " (one round: nothing says how sure that is)",
@@ -156,9 +159,9 @@ fn sentence(with: &str, name: &str, comparisons: &[Comparison]) -> String {
 }
 
 /// Of one server with one number of threads there are only its rates.
-fn plain(with: &str, name: &str, cells: &[&Cell]) -> String {
-    let rate = |cell: &Cell| statistics::mean(&cell.rates);
-    let sorted = |a: &&&Cell, b: &&&Cell| rate(a).total_cmp(&rate(b));
+fn plain(with: &str, name: &str, cells: &[&SweepCell]) -> String {
+    let rate = |cell: &SweepCell| statistics::mean(&cell.rates);
+    let sorted = |a: &&&SweepCell, b: &&&SweepCell| rate(a).total_cmp(&rate(b));
     let ends = cells.iter().min_by(sorted).zip(cells.iter().max_by(sorted));
     match ends {
         Some((slow, fast)) if cells.len() > 1 => format!(
@@ -176,7 +179,7 @@ fn plain(with: &str, name: &str, cells: &[&Cell]) -> String {
 }
 
 /// What setting a time to live costs, beside not setting one.
-fn expiry(settings: &Settings, results: &Results) -> Headline {
+fn expiry(settings: &SweepSettings, results: &Results) -> Headline {
     let seconds = |server: usize, title: &str| {
         let found = results.expiry.iter().find(|e| e.server == server && e.title == title);
         found.map(|expiry| statistics::mean(&expiry.seconds)).filter(|seconds| *seconds > 0.0)
@@ -199,16 +202,16 @@ fn expiry(settings: &Settings, results: &Results) -> Headline {
 
 #[cfg(test)]
 mod tests {
-    use super::super::measure::{Server, Shape};
+    use super::super::measure::{LoadShape, SweepServer};
     use super::*;
 
-    fn cell(server: usize, io_threads: usize, test: &str, rates: &[f64]) -> Cell {
-        let shape = Shape { data_size: 3, pipeline: 1, clients: 50 };
-        Cell { rates: rates.to_vec(), ..Cell::new(server, io_threads, shape, test) }
+    fn cell(server: usize, io_threads: usize, test: &str, rates: &[f64]) -> SweepCell {
+        let shape = LoadShape { data_size: 3, pipeline: 1, clients: 50 };
+        SweepCell { rates: rates.to_vec(), ..SweepCell::new(server, io_threads, shape, test) }
     }
 
-    fn results(names: &[&str], cells: Vec<Cell>) -> Results {
-        let server = |name: &&str| Server {
+    fn results(names: &[&str], cells: Vec<SweepCell>) -> Results {
+        let server = |name: &&str| SweepServer {
             asked: (*name).into(),
             name: (*name).into(),
             version: None,
@@ -219,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_first_server_beside_the_others() {
-        let settings = Settings { io_threads: vec![1, 4], ..Settings::default() };
+        let settings = SweepSettings { io_threads: vec![1, 4], ..SweepSettings::default() };
         let cells = vec![
             cell(0, 1, "get", &[1.0, 1.0]),
             cell(0, 4, "get", &[400.0, 440.0]),
@@ -245,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_difference_that_the_rounds_do_not_show() {
-        let settings = Settings { io_threads: vec![1], ..Settings::default() };
+        let settings = SweepSettings { io_threads: vec![1], ..SweepSettings::default() };
         let cells = vec![cell(0, 1, "get", &[100.0, 120.0]), cell(1, 1, "get", &[110.0, 105.0])];
         let found = headline(&settings, &results(&["a", "b"], cells));
         let expected = "With 1 I/O thread, no difference between a and b is shown.";
@@ -255,14 +258,14 @@ mod tests {
 
     #[test]
     fn one_server() {
-        let settings = Settings { io_threads: vec![1, 2], ..Settings::default() };
+        let settings = SweepSettings { io_threads: vec![1, 2], ..SweepSettings::default() };
         let cells = vec![cell(0, 1, "get", &[100.0]), cell(0, 2, "get", &[150.0])];
         let found = headline(&settings, &results(&["a"], cells));
         let expected =
             "With 2 I/O threads, a serves 1.50 times as many requests a second as with 1.";
         assert_eq!(found.sentence, expected);
         assert!(found.details[0].contains("one round"), "{}", found.details[0]);
-        let settings = Settings { io_threads: vec![1], ..Settings::default() };
+        let settings = SweepSettings { io_threads: vec![1], ..SweepSettings::default() };
         let cells = vec![cell(0, 1, "get", &[2000.0]), cell(0, 1, "set", &[1000.0])];
         let found = headline(&settings, &results(&["a"], cells));
         let expected = "With 1 I/O thread, a serves 1k requests a second in SET to 2k in GET.";

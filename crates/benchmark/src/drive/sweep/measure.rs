@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::Settings;
+use super::SweepSettings;
 use crate::{
     drive::{
-        Failure, expire,
-        process::{self, Process},
+        DriveFailure, expire,
+        process::{self, ServerProcess},
         redis::{Bench, loads},
     },
-    engine::Outcome,
+    engine::LoadOutcome,
     options::redis,
     provenance, server, statistics,
     workload::Test,
@@ -17,15 +17,15 @@ use crate::{
 
 /// Everything that was measured.
 pub(super) struct Results {
-    pub(super) servers: Vec<Server>,
+    pub(super) servers: Vec<SweepServer>,
     /// By server, threads, shape and test, in this order.
-    pub(super) cells: Vec<Cell>,
+    pub(super) cells: Vec<SweepCell>,
     /// By server and measurement.
-    pub(super) expiry: Vec<Expiry>,
+    pub(super) expiry: Vec<ExpiryMeasurement>,
 }
 
 /// A server program that takes part.
-pub(super) struct Server {
+pub(super) struct SweepServer {
     /// As it was asked for.
     pub(super) asked: String,
     /// Its program's name.
@@ -37,14 +37,14 @@ pub(super) struct Server {
 }
 
 /// One place in the matrix, measured in each round.
-pub(super) struct Cell {
+pub(super) struct SweepCell {
     pub(super) server: usize,
     pub(super) io_threads: usize,
-    pub(super) shape: Shape,
+    pub(super) shape: LoadShape,
     /// As it is named by the option.
     pub(super) test: String,
     /// All rounds in one.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<LoadOutcome>,
     /// Requests a second, by round.
     pub(super) rates: Vec<f64>,
     /// The server's processor time for a request, in microseconds, by round.
@@ -53,7 +53,7 @@ pub(super) struct Cell {
 }
 
 /// One of the measurements of expiry.
-pub(super) struct Expiry {
+pub(super) struct ExpiryMeasurement {
     pub(super) server: usize,
     pub(super) title: &'static str,
     pub(super) seconds: Vec<f64>,
@@ -62,15 +62,15 @@ pub(super) struct Expiry {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct LoadShape {
     pub(super) data_size: usize,
     pub(super) pipeline: usize,
     pub(super) clients: usize,
 }
 
 impl Results {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let servers = settings.servers.iter().map(|asked| Server {
+    pub(super) fn new(settings: &SweepSettings) -> Self {
+        let servers = settings.servers.iter().map(|asked| SweepServer {
             asked: asked.clone(),
             name: asked.rsplit('/').next().unwrap_or(asked).to_owned(),
             version: None,
@@ -81,12 +81,12 @@ impl Results {
         for server in 0..results.servers.len() {
             for &io_threads in &settings.io_threads {
                 for shape in shapes(settings) {
-                    let cell = |test: &String| Cell::new(server, io_threads, shape, test);
+                    let cell = |test: &String| SweepCell::new(server, io_threads, shape, test);
                     results.cells.extend(settings.tests.iter().map(cell));
                 }
             }
             if settings.expiry_operations > 0 {
-                let expiry = |measurement: &expire::Measurement| Expiry {
+                let expiry = |measurement: &expire::Measurement| ExpiryMeasurement {
                     server,
                     title: measurement.title,
                     seconds: Vec::new(),
@@ -99,7 +99,11 @@ impl Results {
     }
 
     /// Measures everything once. Each round begins with another server.
-    pub(super) fn measure_round(&mut self, settings: &Settings, round: u32) -> Result<(), Failure> {
+    pub(super) fn measure_round(
+        &mut self,
+        settings: &SweepSettings,
+        round: u32,
+    ) -> Result<(), DriveFailure> {
         let threads = settings.io_threads.iter().copied();
         let mut turns: Vec<(usize, usize)> = threads
             .flat_map(|threads| (0..self.servers.len()).map(move |server| (server, threads)))
@@ -125,16 +129,16 @@ impl Results {
 
     fn measure_server(
         &mut self,
-        settings: &Settings,
+        settings: &SweepSettings,
         server: usize,
         io_threads: usize,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), DriveFailure> {
         let asked = &self.servers[server].asked;
         let mut arguments = vec!["--io-threads".to_owned(), io_threads.to_string()];
         if asked.contains("redis") {
             arguments.extend(["--io-threads-do-reads".to_owned(), "yes".to_owned()]);
         }
-        let process = Process::start(&process::program(asked), &arguments, &settings.common)?;
+        let process = ServerProcess::start(&process::program(asked), &arguments, &settings.common)?;
         let mut client = server::connect(&settings.common)?;
         let known = &mut self.servers[server];
         if !known.commands.iter().any(|command| command == process.command()) {
@@ -144,7 +148,7 @@ impl Results {
             known.version = provenance::version(&mut client);
         }
         let mut shape = None;
-        let here = |cell: &&mut Cell| cell.server == server && cell.io_threads == io_threads;
+        let here = |cell: &&mut SweepCell| cell.server == server && cell.io_threads == io_threads;
         for cell in self.cells.iter_mut().filter(here) {
             if shape.replace(cell.shape) != Some(cell.shape) {
                 server::call(&mut client, &["FLUSHALL"])?;
@@ -167,7 +171,7 @@ impl Results {
 
     /// What readers call a server: its product and version, where that is of one server only.
     pub(super) fn title(&self, server: usize) -> &str {
-        let Server { name, version, .. } = &self.servers[server];
+        let SweepServer { name, version, .. } = &self.servers[server];
         let Some(version) = version else { return name };
         let same = self.servers.iter().filter(|other| other.version.as_ref() == Some(version));
         if same.count() == 1 {
@@ -186,8 +190,8 @@ impl Results {
     }
 }
 
-impl Cell {
-    pub(super) fn new(server: usize, io_threads: usize, shape: Shape, test: &str) -> Self {
+impl SweepCell {
+    pub(super) fn new(server: usize, io_threads: usize, shape: LoadShape, test: &str) -> Self {
         Self {
             server,
             io_threads,
@@ -210,8 +214,12 @@ impl Cell {
         format!("{} ({})", self.title(), self.shape.title())
     }
 
-    fn measure(&mut self, settings: &Settings, process: &Process) -> Result<(), Failure> {
-        let mut bench_settings = redis::Settings {
+    fn measure(
+        &mut self,
+        settings: &SweepSettings,
+        process: &ServerProcess,
+    ) -> Result<(), DriveFailure> {
+        let mut bench_settings = redis::RedisSettings {
             common: settings.common.clone(),
             clients: self.shape.clients,
             threads: settings.threads,
@@ -220,7 +228,7 @@ impl Cell {
             pipeline: self.shape.pipeline,
             tests: Some(self.test.clone()),
             runs: 1,
-            ..redis::Settings::default()
+            ..redis::RedisSettings::default()
         };
         if reads_keys(&self.test) {
             let keys = settings.keyspace.min(FILLED_KEYS_MAX);
@@ -229,7 +237,7 @@ impl Cell {
         }
         let mut loads = loads(&bench_settings, &[])?;
         let load =
-            loads.pop().ok_or_else(|| Failure(format!("there is no test '{}'", self.test)))?;
+            loads.pop().ok_or_else(|| DriveFailure(format!("there is no test '{}'", self.test)))?;
         // What the test needs to find is sent before it, and not measured.
         bench_settings.requests = Some(PREPARING_REQUESTS);
         for preparing in &loads {
@@ -238,12 +246,12 @@ impl Cell {
         bench_settings.requests = None;
         bench_settings.duration = Some(Duration::from_secs_f64(settings.seconds));
         bench_settings.warm_up = Duration::from_secs_f64(settings.seconds * WARM_UP_SHARE);
-        let cpu = |process: &Process| process::cpu_time(process.id()).unwrap_or_default();
+        let cpu = |process: &ServerProcess| process::cpu_time(process.id()).unwrap_or_default();
         let bench = Bench::new(&bench_settings)?;
         let before = cpu(process);
         let mut outcomes = bench.measure(&load)?;
         let used = cpu(process).saturating_sub(before);
-        let outcome = outcomes.pop().ok_or_else(|| Failure("nothing was measured".into()))?;
+        let outcome = outcomes.pop().ok_or_else(|| DriveFailure("nothing was measured".into()))?;
         // What was sent to warm up took time too.
         let requests = (outcome.requests() + outcome.warm_up_requests) as f64;
         self.rates.push(outcome.rate());
@@ -264,8 +272,8 @@ pub(super) fn reads_keys(name: &str) -> bool {
 
 /// Writes all keys that a test draws from: of a key that is missing less is measured than of one
 /// that is there.
-fn fill(settings: &redis::Settings, keys: u64) -> Result<(), Failure> {
-    let mut settings = redis::Settings {
+fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<(), DriveFailure> {
+    let mut settings = redis::RedisSettings {
         tests: Some("set".into()),
         requests: Some(keys),
         sequential: true,
@@ -280,17 +288,17 @@ fn fill(settings: &redis::Settings, keys: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Shape {
+impl LoadShape {
     pub(super) fn title(self) -> String {
         let Self { data_size, pipeline, clients } = self;
         format!("{data_size} bytes, pipeline {pipeline}, {clients} clients")
     }
 }
 
-pub(super) fn shapes(settings: &Settings) -> impl Iterator<Item = Shape> + '_ {
+pub(super) fn shapes(settings: &SweepSettings) -> impl Iterator<Item = LoadShape> + '_ {
     settings.data_sizes.iter().flat_map(move |&data_size| {
         settings.pipelines.iter().flat_map(move |&pipeline| {
-            let shape = move |&clients: &usize| Shape { data_size, pipeline, clients };
+            let shape = move |&clients: &usize| LoadShape { data_size, pipeline, clients };
             settings.clients.iter().map(shape)
         })
     })

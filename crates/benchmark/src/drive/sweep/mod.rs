@@ -12,7 +12,7 @@ mod present;
 use std::path::PathBuf;
 
 use self::measure::Results;
-use super::{Failure, expire, write_file};
+use super::{DriveFailure, expire, write_file};
 use crate::{
     options::{Common, Flag, Grammar, common, connection, number, positive, set},
     provenance::Provenance,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SweepSettings {
     pub common: Common,
     pub servers: Vec<String>,
     pub io_threads: Vec<usize>,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub output: PathBuf,
 }
 
-impl Default for Settings {
+impl Default for SweepSettings {
     fn default() -> Self {
         let mut settings = Self {
             common: Common { port: 7399, ..Common::default() },
@@ -59,13 +59,13 @@ impl Default for Settings {
     }
 }
 
-impl AsMut<Common> for Settings {
+impl AsMut<Common> for SweepSettings {
     fn as_mut(&mut self) -> &mut Common {
         &mut self.common
     }
 }
 
-impl Settings {
+impl SweepSettings {
     fn take(&mut self, matrix: &Matrix) {
         self.tests = matrix.tests.iter().map(|&test| test.to_owned()).collect();
         self.data_sizes = matrix.data_sizes.to_vec();
@@ -126,7 +126,7 @@ const MATRICES: [Matrix; 4] = [
     },
 ];
 
-pub const GRAMMAR: Grammar<Settings> = Grammar {
+pub const GRAMMAR: Grammar<SweepSettings> = Grammar {
     program: "bobbin-benchmark sweep",
     about: "Starts each server with each number of I/O threads, runs the tests on it, and writes a \
             table, CSV, JSON and a page of charts.",
@@ -248,9 +248,11 @@ fn list(value: &str, low: u64, high: u64) -> Result<Vec<usize>, String> {
 }
 
 /// Does it all.
-pub fn run(settings: &Settings, rest: &[String]) -> Result<(), Failure> {
+pub fn run(settings: &SweepSettings, rest: &[String]) -> Result<(), DriveFailure> {
     if let Some(word) = rest.first() {
-        return Err(Failure(format!("Unexpected argument '{word}'; --help lists the options")));
+        return Err(DriveFailure(format!(
+            "Unexpected argument '{word}'; --help lists the options"
+        )));
     }
     let provenance = Provenance::now();
     let mut results = Results::new(settings);
@@ -281,7 +283,7 @@ mod tests {
     #[test]
     fn groups_of_tests_are_measured_one_by_one() {
         let arguments = ["--tests", "set,PING,lrange_100,lrange"].map(str::to_owned);
-        let mut settings = Settings::default();
+        let mut settings = SweepSettings::default();
         GRAMMAR.parse(&arguments, &mut settings).unwrap();
         assert_eq!(
             settings.tests.join(" "),

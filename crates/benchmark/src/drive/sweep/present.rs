@@ -3,20 +3,23 @@
 use serde_json::{Value, json};
 
 use super::{
-    Settings,
+    SweepSettings,
     headline::headline,
-    measure::{Cell, Expiry, FILLED_KEYS_MAX, Results, Shape, reads_keys, shapes, threads_title},
+    measure::{
+        ExpiryMeasurement, FILLED_KEYS_MAX, LoadShape, Results, SweepCell, reads_keys, shapes,
+        threads_title,
+    },
 };
 use crate::{
     drive::table,
-    page::{Axis, Bar, Bars, Chart, DOUBT, Group, Line, Page, percent, short},
+    page::{Axis, Bar, BarGroup, Bars, Chart, ChartLine, DOUBT, HtmlPage, percent, short},
     provenance::Provenance,
     report::{json as document, redis::csv_text},
     statistics::{self, SPREAD_MAX},
 };
 
 /// For the terminal: what came out, and a row for each measurement.
-pub(super) fn text(settings: &Settings, results: &Results) -> String {
+pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
     let mut text = String::new();
     let several = settings.data_sizes.len() * settings.pipelines.len() * settings.clients.len() > 1;
     let mut head = vec!["server", "threads", "test"];
@@ -32,7 +35,7 @@ pub(super) fn text(settings: &Settings, results: &Results) -> String {
                 vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
             row.push(cell.title());
             if several {
-                let Shape { data_size, pipeline, clients } = cell.shape;
+                let LoadShape { data_size, pipeline, clients } = cell.shape;
                 row.extend([data_size, pipeline, clients].map(|number| number.to_string()));
             }
             row.extend([format!("{:.0}", rate(cell)), uncertainty(&cell.rates)]);
@@ -63,13 +66,13 @@ pub(super) fn text(settings: &Settings, results: &Results) -> String {
     text
 }
 
-pub(super) fn csv(settings: &Settings, results: &Results) -> String {
+pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
     let mut text = "server,io-threads,test,bytes,pipeline,clients,rps,rps_low,rps_high,rps_min,\
                     rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
                     other_client_max_ms,unanswered\n"
         .to_owned();
     for cell in &results.cells {
-        let Shape { data_size, pipeline, clients } = cell.shape;
+        let LoadShape { data_size, pipeline, clients } = cell.shape;
         let client_cpu_us = cell.outcome.as_ref().map_or(0.0, |o| o.cpu_us_per_request());
         let mut row = vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
         row.push(cell.title());
@@ -111,11 +114,11 @@ fn rate_cells(rates: &[f64]) -> [String; 5] {
 }
 
 /// Operations a second of each round.
-fn rates(settings: &Settings, expiry: &Expiry) -> impl Iterator<Item = f64> {
+fn rates(settings: &SweepSettings, expiry: &ExpiryMeasurement) -> impl Iterator<Item = f64> {
     expiry.seconds.iter().map(|seconds| settings.expiry_operations as f64 / seconds)
 }
 
-pub(super) fn json(settings: &Settings, provenance: &Provenance, results: &Results) -> Value {
+pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &Results) -> Value {
     let cells = results.cells.iter().filter_map(|cell| {
         let name = &results.servers[cell.server].name;
         let title = format!(
@@ -164,9 +167,9 @@ pub(super) fn json(settings: &Settings, provenance: &Provenance, results: &Resul
     document::document(provenance, configuration, tests)
 }
 
-pub(super) fn page(settings: &Settings, provenance: &Provenance, results: &Results) -> String {
+pub(super) fn page(settings: &SweepSettings, provenance: &Provenance, results: &Results) -> String {
     let headline = headline(settings, results);
-    let mut page = Page::new("Servers by I/O threads", &headline.sentence);
+    let mut page = HtmlPage::new("Servers by I/O threads", &headline.sentence);
     for detail in &headline.details {
         page.text(detail);
     }
@@ -207,8 +210,8 @@ pub(super) fn page(settings: &Settings, provenance: &Provenance, results: &Resul
 }
 
 /// How it was measured and what the signs mean.
-fn method(settings: &Settings) -> String {
-    let Settings { rounds, seconds, threads, .. } = settings;
+fn method(settings: &SweepSettings) -> String {
+    let SweepSettings { rounds, seconds, threads, .. } = settings;
     let generator = match threads {
         1 => "one thread".to_owned(),
         count => format!("{count} threads"),
@@ -233,7 +236,7 @@ fn method(settings: &Settings) -> String {
 }
 
 /// Which keys the tests that read find.
-fn filling(settings: &Settings) -> String {
+fn filling(settings: &SweepSettings) -> String {
     let reading: Vec<_> = settings.tests.iter().filter(|name| reads_keys(name)).collect();
     if reading.is_empty() {
         return String::new();
@@ -248,7 +251,7 @@ fn filling(settings: &Settings) -> String {
 }
 
 /// Where replies are missing or rounds disagree, the reader should know before anything else.
-fn warning(settings: &Settings, results: &Results) -> Option<String> {
+fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
     let stalled = results.cells.iter().filter(|cell| unanswered(cell) > 0).count();
     let stalls = (stalled > 0).then(|| {
         format!(
@@ -261,7 +264,7 @@ fn warning(settings: &Settings, results: &Results) -> Option<String> {
     (!warnings.is_empty()).then(|| warnings.join(" "))
 }
 
-fn scatter(settings: &Settings, results: &Results) -> Option<String> {
+fn scatter(settings: &SweepSettings, results: &Results) -> Option<String> {
     if settings.rounds == 1 {
         return Some("There was one round, so nothing says how far the numbers scatter.".into());
     }
@@ -278,12 +281,12 @@ fn scatter(settings: &Settings, results: &Results) -> Option<String> {
 
 /// A chart of bars for each test, grouped by threads; of very many, lines.
 fn charts(
-    settings: &Settings,
+    settings: &SweepSettings,
     results: &Results,
-    shape: Shape,
+    shape: LoadShape,
     unit: &str,
-    samples: fn(&Cell) -> &Vec<f64>,
-    page: &mut Page,
+    samples: fn(&SweepCell) -> &Vec<f64>,
+    page: &mut HtmlPage,
 ) {
     page.begin_charts();
     for test in &settings.tests {
@@ -306,11 +309,11 @@ fn charts(
 fn group<'a>(
     results: &Results,
     name: String,
-    cells: impl Iterator<Item = &'a Cell>,
-    samples: fn(&Cell) -> &Vec<f64>,
-) -> Group {
-    let bar = |cell: &Cell| bar(results.title(cell.server), cell.server, samples(cell));
-    Group { name, bars: cells.map(bar).collect() }
+    cells: impl Iterator<Item = &'a SweepCell>,
+    samples: fn(&SweepCell) -> &Vec<f64>,
+) -> BarGroup {
+    let bar = |cell: &SweepCell| bar(results.title(cell.server), cell.server, samples(cell));
+    BarGroup { name, bars: cells.map(bar).collect() }
 }
 
 fn bar(name: &str, series: usize, samples: &[f64]) -> Bar {
@@ -324,15 +327,15 @@ fn bar(name: &str, series: usize, samples: &[f64]) -> Bar {
 }
 
 fn lines<'a>(
-    settings: &Settings,
+    settings: &SweepSettings,
     results: &Results,
     title: &str,
     unit: &str,
-    cells: impl Iterator<Item = &'a Cell>,
-    samples: fn(&Cell) -> &Vec<f64>,
+    cells: impl Iterator<Item = &'a SweepCell>,
+    samples: fn(&SweepCell) -> &Vec<f64>,
 ) -> Chart {
-    let mut lines: Vec<Line> = (0..results.servers.len())
-        .map(|server| Line { name: results.title(server).to_owned(), points: Vec::new() })
+    let mut lines: Vec<ChartLine> = (0..results.servers.len())
+        .map(|server| ChartLine { name: results.title(server).to_owned(), points: Vec::new() })
         .collect();
     for cell in cells {
         let point = (cell.io_threads as f64, statistics::mean(samples(cell)));
@@ -352,9 +355,9 @@ fn lines<'a>(
 
 /// As such measurements are published: a row for each number of threads, a column for each test.
 fn table_by_threads(
-    settings: &Settings,
+    settings: &SweepSettings,
     results: &Results,
-    shape: Shape,
+    shape: LoadShape,
 ) -> (Vec<String>, Vec<Vec<String>>) {
     let mut head = vec!["Server, I/O threads".to_owned()];
     head.extend(settings.tests.iter().map(|test| test.to_uppercase()));
@@ -374,8 +377,8 @@ fn table_by_threads(
 
 /// Requests by size of value, by pipeline and by clients, as far as several were measured, with
 /// the most threads.
-fn by_dimension(settings: &Settings, results: &Results, page: &mut Page) {
-    type Of = fn(&Shape) -> usize;
+fn by_dimension(settings: &SweepSettings, results: &Results, page: &mut HtmlPage) {
+    type Of = fn(&LoadShape) -> usize;
     // The unit is that of one, and of more.
     let dimensions: [(&str, [&str; 2], &[usize], Of); 3] = [
         ("size of value", ["byte", "bytes"], &settings.data_sizes, |shape| shape.data_size),
@@ -389,7 +392,7 @@ fn by_dimension(settings: &Settings, results: &Results, page: &mut Page) {
         }
         let others: Vec<Of> =
             dimensions.iter().enumerate().filter(|(n, _)| *n != number).map(|(_, d)| d.3).collect();
-        let alike = |a: &Shape, b: &Shape| others.iter().all(|of| of(a) == of(b));
+        let alike = |a: &LoadShape, b: &LoadShape| others.iter().all(|of| of(a) == of(b));
         for shape in shapes(settings).filter(|shape| of(shape) == values[0]) {
             let fixed = dimensions.iter().enumerate().filter(|(n, _)| *n != number);
             let fixed: Vec<String> =
@@ -420,12 +423,12 @@ fn by_dimension(settings: &Settings, results: &Results, page: &mut Page) {
     }
 }
 
-fn expiry(settings: &Settings, results: &Results, page: &mut Page) {
+fn expiry(settings: &SweepSettings, results: &Results, page: &mut HtmlPage) {
     page.heading(&format!(
         "What expiry costs: {} operations over one connection",
         settings.expiry_operations
     ));
-    type Of = fn(&Expiry) -> &Vec<f64>;
+    type Of = fn(&ExpiryMeasurement) -> &Vec<f64>;
     let charts: [(&str, &str, Of); 2] = [
         ("Time", "seconds; less is better", |expiry| &expiry.seconds),
         ("Another client waited at most", "milliseconds; less is better", |expiry| {
@@ -437,13 +440,13 @@ fn expiry(settings: &Settings, results: &Results, page: &mut Page) {
         let first = results.expiry.iter().filter(|expiry| expiry.server == 0);
         let groups = first.map(|first| {
             let same = results.expiry.iter().filter(|expiry| expiry.title == first.title);
-            let bar = |expiry: &Expiry| {
+            let bar = |expiry: &ExpiryMeasurement| {
                 let mut bar = bar(results.title(expiry.server), expiry.server, samples(expiry));
                 // The worst of a round is not expected to repeat itself.
                 bar.is_doubtful &= title == "Time";
                 bar
             };
-            Group { name: first.title.to_owned(), bars: same.map(bar).collect() }
+            BarGroup { name: first.title.to_owned(), bars: same.map(bar).collect() }
         });
         page.bars(&Bars { title: title.into(), unit: unit.into(), groups: groups.collect() });
     }
@@ -474,7 +477,7 @@ fn expiry_table(results: &Results) -> (Vec<String>, Vec<Vec<String>>) {
 }
 
 /// Latencies as bars of percentiles and as lines of the whole distribution.
-fn latencies(settings: &Settings, results: &Results, shape: Shape, page: &mut Page) {
+fn latencies(settings: &SweepSettings, results: &Results, shape: LoadShape, page: &mut HtmlPage) {
     let most = settings.io_threads.iter().copied().max().unwrap_or(1);
     page.heading(&format!("Latency with {}", threads_title(most)));
     page.begin_charts();
@@ -483,7 +486,7 @@ fn latencies(settings: &Settings, results: &Results, shape: Shape, page: &mut Pa
             .cells
             .iter()
             .filter(|cell| cell.shape == shape && cell.test == *test && cell.io_threads == most);
-        let lines = here.map(|cell| Line {
+        let lines = here.map(|cell| ChartLine {
             name: results.title(cell.server).to_owned(),
             points: cell.distribution(),
         });
@@ -501,7 +504,7 @@ fn latencies(settings: &Settings, results: &Results, shape: Shape, page: &mut Pa
     page.end_charts();
 }
 
-fn all_numbers(results: &Results, shape: Shape) -> (Vec<String>, Vec<Vec<String>>) {
+fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<String>>) {
     let head = [
         "Server, threads, test",
         "Requests/s",
@@ -529,19 +532,19 @@ fn all_numbers(results: &Results, shape: Shape) -> (Vec<String>, Vec<Vec<String>
     (head.map(str::to_owned).into(), rows.collect())
 }
 
-fn rate(cell: &Cell) -> f64 {
+fn rate(cell: &SweepCell) -> f64 {
     statistics::mean(&cell.rates)
 }
 
-fn unanswered(cell: &Cell) -> u64 {
+fn unanswered(cell: &SweepCell) -> u64 {
     cell.outcome.as_ref().map_or(0, |outcome| outcome.unanswered)
 }
 
-fn mebibytes(cell: &Cell) -> f64 {
+fn mebibytes(cell: &SweepCell) -> f64 {
     statistics::mean(&cell.resident_bytes) / f64::from(1 << 20)
 }
 
-fn marked(cell: &Cell) -> String {
+fn marked(cell: &SweepCell) -> String {
     bar("", 0, &cell.rates).text()
 }
 
@@ -556,7 +559,7 @@ fn uncertainty(samples: &[f64]) -> String {
     text
 }
 
-impl Cell {
+impl SweepCell {
     /// A quantile of the latencies of all rounds.
     fn ms(&self, quantile: f64) -> f64 {
         let latencies = self.outcome.as_ref().map(|outcome| outcome.latencies());

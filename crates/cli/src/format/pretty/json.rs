@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use super::{
     NotShown,
-    writer::{Colour, Writer},
+    writer::{Colour, PrettyWriter},
 };
 
 /// Writes what is JSON as a whole.
-pub fn show(bytes: &[u8], writer: &mut Writer<'_>) -> Result<(), NotShown> {
+pub fn show(bytes: &[u8], writer: &mut PrettyWriter<'_>) -> Result<(), NotShown> {
     // This decides what is JSON; below it is only cut into words.
     serde_json::from_slice::<Value>(bytes).map_err(|_| NotShown)?;
     let mut rest = bytes.trim_ascii();

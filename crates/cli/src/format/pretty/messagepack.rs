@@ -5,11 +5,11 @@
 
 use super::{
     NotShown, append_quoted,
-    writer::{Colour, Writer},
+    writer::{Colour, PrettyWriter},
 };
 
 /// Writes what is one object of MessagePack as a whole.
-pub fn show(bytes: &[u8], writer: &mut Writer<'_>) -> Result<(), NotShown> {
+pub fn show(bytes: &[u8], writer: &mut PrettyWriter<'_>) -> Result<(), NotShown> {
     let mut reader = Reader { rest: bytes };
     value(&mut reader, writer, Colour::Text, DEPTH_MAX)?;
     writer.check()?;
@@ -45,7 +45,7 @@ impl<'b> Reader<'b> {
 /// `text` is the colour of strings: of names it is another.
 fn value(
     reader: &mut Reader<'_>,
-    writer: &mut Writer<'_>,
+    writer: &mut PrettyWriter<'_>,
     text: Colour,
     depth_left: usize,
 ) -> Result<(), NotShown> {
@@ -96,10 +96,10 @@ fn value(
 fn list(
     len: usize,
     reader: &mut Reader<'_>,
-    writer: &mut Writer<'_>,
+    writer: &mut PrettyWriter<'_>,
     depth_left: usize,
 ) -> Result<(), NotShown> {
-    let element = |reader: &mut Reader<'_>, writer: &mut Writer<'_>, depth_left| {
+    let element = |reader: &mut Reader<'_>, writer: &mut PrettyWriter<'_>, depth_left| {
         value(reader, writer, Colour::Text, depth_left)
     };
     elements(len, *b"[]", reader, writer, depth_left, element)
@@ -108,10 +108,10 @@ fn list(
 fn map(
     len: usize,
     reader: &mut Reader<'_>,
-    writer: &mut Writer<'_>,
+    writer: &mut PrettyWriter<'_>,
     depth_left: usize,
 ) -> Result<(), NotShown> {
-    let pair = |reader: &mut Reader<'_>, writer: &mut Writer<'_>, depth_left| {
+    let pair = |reader: &mut Reader<'_>, writer: &mut PrettyWriter<'_>, depth_left| {
         value(reader, writer, Colour::Name, depth_left)?;
         writer.plain(b": ");
         value(reader, writer, Colour::Text, depth_left)
@@ -124,9 +124,9 @@ fn elements<'r>(
     len: usize,
     brackets: [u8; 2],
     reader: &mut Reader<'r>,
-    writer: &mut Writer<'_>,
+    writer: &mut PrettyWriter<'_>,
     depth_left: usize,
-    element: impl Fn(&mut Reader<'r>, &mut Writer<'_>, usize) -> Result<(), NotShown>,
+    element: impl Fn(&mut Reader<'r>, &mut PrettyWriter<'_>, usize) -> Result<(), NotShown>,
 ) -> Result<(), NotShown> {
     let depth_left = depth_left.checked_sub(1).ok_or(NotShown)?;
     if len == 0 {
@@ -144,7 +144,7 @@ fn elements<'r>(
     Ok(writer.close(brackets[1])?)
 }
 
-fn string(bytes: &[u8], writer: &mut Writer<'_>, colour: Colour) -> Result<(), NotShown> {
+fn string(bytes: &[u8], writer: &mut PrettyWriter<'_>, colour: Colour) -> Result<(), NotShown> {
     // What some programs write for bytes is no string; it is a sign of something else, too.
     let text = std::str::from_utf8(bytes).map_err(|_| NotShown)?;
     let quoted = serde_json::to_string(text).map_err(|_| NotShown)?;
@@ -153,7 +153,7 @@ fn string(bytes: &[u8], writer: &mut Writer<'_>, colour: Colour) -> Result<(), N
 }
 
 /// `name(arguments "bytes")`
-fn call(name: &str, arguments: &str, bytes: &[u8], writer: &mut Writer<'_>, colour: Colour) {
+fn call(name: &str, arguments: &str, bytes: &[u8], writer: &mut PrettyWriter<'_>, colour: Colour) {
     writer.plain(format!("{name}({arguments}").as_bytes());
     let mut quoted = Vec::new();
     append_quoted(bytes, &mut quoted);
@@ -164,7 +164,7 @@ fn call(name: &str, arguments: &str, bytes: &[u8], writer: &mut Writer<'_>, colo
 fn extension(
     len: usize,
     reader: &mut Reader<'_>,
-    writer: &mut Writer<'_>,
+    writer: &mut PrettyWriter<'_>,
     colour: Colour,
 ) -> Result<(), NotShown> {
     let kind = reader.signed(1)?;
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn shown(bytes: &[u8]) -> Result<String, NotShown> {
-        let mut writer = Writer::new("", false);
+        let mut writer = PrettyWriter::new("", false);
         show(bytes, &mut writer)?;
         Ok(String::from_utf8(writer.into_bytes()).unwrap())
     }

@@ -11,7 +11,7 @@ mod writer;
 
 use super::append_quoted;
 use compression::{Inflated, Method};
-use writer::{Colour, TooLong, Writer};
+use writer::{Colour, PrettyWriter, TooLong};
 
 /// What may still be decoded for a reply.
 pub struct Pretty {
@@ -38,7 +38,7 @@ impl Pretty {
         }
         let Some(guess) = guess(bytes) else { return false };
         self.charge(bytes.len());
-        let mut writer = Writer::new(indent, self.colours);
+        let mut writer = PrettyWriter::new(indent, self.colours);
         let shown = match guess {
             Guess::Held(format) => format.show(bytes, &mut writer),
             Guess::Compressed(method) => self.show_compressed(method, bytes, &mut writer),
@@ -55,7 +55,7 @@ impl Pretty {
         &mut self,
         method: Method,
         bytes: &[u8],
-        writer: &mut Writer<'_>,
+        writer: &mut PrettyWriter<'_>,
     ) -> Result<(), NotShown> {
         let most = INFLATED_LEN_MAX.min(self.left_bytes);
         let about = format!("{}, {}", method.name(), count(bytes.len()));
@@ -115,12 +115,17 @@ enum Format {
 }
 
 impl Format {
-    fn show(self, bytes: &[u8], writer: &mut Writer<'_>) -> Result<(), NotShown> {
+    fn show(self, bytes: &[u8], writer: &mut PrettyWriter<'_>) -> Result<(), NotShown> {
         self.show_as("", bytes, writer)
     }
 
     /// `about` is what the remark begins with.
-    fn show_as(self, about: &str, bytes: &[u8], writer: &mut Writer<'_>) -> Result<(), NotShown> {
+    fn show_as(
+        self,
+        about: &str,
+        bytes: &[u8],
+        writer: &mut PrettyWriter<'_>,
+    ) -> Result<(), NotShown> {
         let name = match self {
             Self::Json => "JSON",
             Self::MessagePack => "MessagePack",
@@ -159,7 +164,7 @@ fn guess(bytes: &[u8]) -> Option<Guess> {
     (is_list && std::str::from_utf8(bytes).is_err()).then_some(Guess::Held(Format::MessagePack))
 }
 
-fn quote(bytes: &[u8], writer: &mut Writer<'_>) {
+fn quote(bytes: &[u8], writer: &mut PrettyWriter<'_>) {
     let mut quoted = Vec::new();
     append_quoted(bytes, &mut quoted);
     writer.plain(&quoted);

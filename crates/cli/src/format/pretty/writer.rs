@@ -1,7 +1,7 @@
 //! Indented lines, in colours where the terminal has them.
 
 /// What is written of one value.
-pub struct Writer<'i> {
+pub struct PrettyWriter<'i> {
     output: Vec<u8>,
     /// What lines after the first start with.
     indent: &'i str,
@@ -23,7 +23,7 @@ pub enum Colour {
 #[derive(Debug)]
 pub struct TooLong;
 
-impl<'i> Writer<'i> {
+impl<'i> PrettyWriter<'i> {
     pub fn new(indent: &'i str, colours: bool) -> Self {
         Self { output: Vec::new(), indent, depth: 0, colours }
     }

@@ -7,14 +7,14 @@ use bobbin_client::error_text;
 use super::{
     check::{self, Depth},
     load,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::{
-    modes::rdb::{self, Part},
+    modes::rdb::{self, DataPart},
     options::Options,
 };
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let folder = Path::new(OsStr::from_bytes(&words[1]));
     if !folder.is_dir() {
         return Err(say::fail(&format!("There is no folder '{}'.", folder.display())));
@@ -31,7 +31,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
         // By valkey-cli's names, which scripts that restore look for.
         let name = format!("valkey-node-{}-{}-{}.rdb", node.host, node.port, node.id);
         say::step(&format!("Node {address} -> Saving RDB..."));
-        rdb::save(member.client(), Part::All, folder.join(name).as_os_str());
+        rdb::save(member.client(), DataPart::All, folder.join(name).as_os_str());
     }
     let nodes: Vec<String> =
         cluster.members.iter().map(|member| member.node.json(errors)).collect();

@@ -8,22 +8,22 @@ use super::{
     fix::{self, Fixer},
     load,
     members::Cluster,
-    model::Slots,
-    say::{self, Outcome},
+    model::SlotBitmap,
+    say::{self, ClusterResult},
 };
 use crate::options::Options;
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut cluster = load(options, words)?;
     show_figures(&mut cluster)?;
     check(options, &mut cluster, Depth::Shown).result()
 }
 
-pub fn info(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn info(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     show_figures(&mut load(options, words)?)
 }
 
-pub fn fix(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn fix(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut cluster = load(options, words)?;
     show_figures(&mut cluster)?;
     check(options, &mut cluster, Depth::Mended).result()
@@ -41,7 +41,7 @@ pub enum Depth {
 
 /// What a check found.
 #[derive(Clone, Copy, Debug)]
-pub struct Verdict {
+pub struct CheckVerdict {
     /// Nothing is wrong, or nothing any more.
     pub is_sound: bool,
     /// How many things were wrong.
@@ -50,8 +50,8 @@ pub struct Verdict {
     has_failed: bool,
 }
 
-impl Verdict {
-    pub fn result(self) -> Outcome {
+impl CheckVerdict {
+    pub fn result(self) -> ClusterResult {
         if self.is_sound { Ok(()) } else { Err(say::Failed) }
     }
 
@@ -65,15 +65,15 @@ impl Verdict {
     }
 
     /// Notes what came of mending the problems so far.
-    fn mended(&mut self, outcome: Outcome) {
+    fn mended(&mut self, outcome: ClusterResult) {
         self.has_failed |= outcome.is_err();
         self.is_sound = !self.has_failed;
     }
 }
 
 /// Looks whether the nodes agree, for slots on their way and for slots that no node has.
-pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict {
-    let mut verdict = Verdict::new();
+pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> CheckVerdict {
+    let mut verdict = CheckVerdict::new();
     say::step(&format!("Performing Cluster Check (using node {})", cluster.node(0).address()));
     if depth != Depth::Quiet {
         for index in 0..cluster.members.len() {
@@ -114,7 +114,7 @@ pub fn check(options: &Options, cluster: &mut Cluster, depth: Depth) -> Verdict 
     verdict
 }
 
-fn show_figures(cluster: &mut Cluster) -> Outcome {
+fn show_figures(cluster: &mut Cluster) -> ClusterResult {
     let (mut primaries, mut total) = (0, 0);
     for index in cluster.primaries() {
         let replicas = cluster.replicas_of(index);
@@ -136,7 +136,7 @@ fn show_figures(cluster: &mut Cluster) -> Outcome {
 }
 
 /// Says which slots are on their way, and gives them.
-fn show_open_slots(cluster: &Cluster, verdict: &mut Verdict) -> BTreeSet<u16> {
+fn show_open_slots(cluster: &Cluster, verdict: &mut CheckVerdict) -> BTreeSet<u16> {
     let mut all = BTreeSet::new();
     for member in &cluster.members {
         let node = &member.node;
@@ -158,7 +158,7 @@ fn show_open_slots(cluster: &Cluster, verdict: &mut Verdict) -> BTreeSet<u16> {
     all
 }
 
-fn uncovered(cluster: &Cluster) -> Slots {
+fn uncovered(cluster: &Cluster) -> SlotBitmap {
     let members = &cluster.members;
     (0..SLOTS)
         .filter(|slot| !members.iter().any(|member| member.node.slots.contains(*slot)))
@@ -167,7 +167,7 @@ fn uncovered(cluster: &Cluster) -> Slots {
 
 /// Says which slots are owned by several nodes, or have keys on nodes that do not own them; gives
 /// how many of them stay so.
-fn show_multiple_owners(fixer: &mut Fixer<'_>, is_mended: bool) -> Outcome<usize> {
+fn show_multiple_owners(fixer: &mut Fixer<'_>, is_mended: bool) -> ClusterResult<usize> {
     let mut left = 0;
     for (slot, owners) in fix::multiple_owners(fixer.cluster)? {
         say::warn(&format!("Slot {slot} has {} owners:", owners.len()));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_mended_is_not_forgotten() {
-        let mut verdict = Verdict::new();
+        let mut verdict = CheckVerdict::new();
         verdict.problem();
         verdict.mended(Ok(()));
         assert!(verdict.result().is_ok());

@@ -1,21 +1,21 @@
 //! `create`: a cluster of empty nodes.
 
 use super::{
-    members::{Cluster, Member},
+    members::{Cluster, ClusterMember},
     place,
     plan::{self, Layout},
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::{
     modes::cluster::check::{self, Depth},
     options::Options,
 };
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut members = Vec::new();
     for word in words {
         let (host, port) = place(std::slice::from_ref(word))?;
-        let mut member = Member::join(options, &host, port)?;
+        let mut member = ClusterMember::join(options, &host, port)?;
         member.demand_empty()?;
         members.push(member);
     }
@@ -96,7 +96,7 @@ fn show(cluster: &Cluster, layout: &Layout) {
     }
 }
 
-fn set_up(options: &Options, cluster: &mut Cluster, layout: &Layout) -> Outcome {
+fn set_up(options: &Options, cluster: &mut Cluster, layout: &Layout) -> ClusterResult {
     for (index, range) in &layout.primaries {
         let line = format!("CLUSTER ADDSLOTSRANGE {} {}", range.start(), range.end());
         let member = &mut cluster.members[*index];

@@ -2,20 +2,20 @@
 
 use super::{
     load,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::{
-    format::{Form, Style},
+    format::{ReplyForm, Style},
     options::Options,
     session::explain,
 };
 
-pub fn call(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn call(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut cluster = load(options, &words[..1])?;
     let words = &words[1..];
     let shown: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word)).collect();
     say::step(&format!("Calling {}", shown.join(" ")));
-    let mut style = Style::new(Form::Raw);
+    let mut style = Style::new(ReplyForm::Raw);
     style.reply_delimiter = b"\n".to_vec();
     for member in &mut cluster.members {
         let is_replica = member.node.is_replica();
@@ -37,7 +37,7 @@ pub fn call(options: &Options, words: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-pub fn set_timeout(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn set_timeout(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let timeout = String::from_utf8_lossy(&words[1]).into_owned();
     let is_sensible = timeout.parse().is_ok_and(|timeout: u64| timeout >= TIMEOUT_MIN_MS);
     if !is_sensible {

@@ -5,9 +5,9 @@ use bobbin_client::SLOTS;
 
 use super::{
     members::Cluster,
-    model::Slots,
+    model::SlotBitmap,
     moving::{Mover, tell},
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::options::Options;
 
@@ -18,7 +18,7 @@ pub struct Fixer<'a> {
 
 impl Fixer<'_> {
     /// Mends a slot that is on its way at one end or both.
-    pub fn fix_open(&mut self, slot: u16) -> Outcome {
+    pub fn fix_open(&mut self, slot: u16) -> ClusterResult {
         self.refuse_if_unreachable()?;
         say::step(&format!("Fixing open slot {slot}"));
         let facts = self.look_at(slot)?;
@@ -33,14 +33,14 @@ impl Fixer<'_> {
     }
 
     /// Leaves a slot one owner, and its keys with that.
-    pub fn fix_owners(&mut self, slot: u16) -> Outcome {
+    pub fn fix_owners(&mut self, slot: u16) -> ClusterResult {
         say::step(&format!("Fixing multiple owners for slot {slot}..."));
         let facts = self.look_at(slot)?;
         self.mend(slot, facts)
     }
 
     /// Gives slots that no node has to primaries: where their keys are, if there are any.
-    pub fn cover(&mut self, uncovered: &Slots) -> Outcome {
+    pub fn cover(&mut self, uncovered: &SlotBitmap) -> ClusterResult {
         self.refuse_if_unreachable()?;
         say::step("Fixing slots coverage...");
         let slots: Vec<u16> = uncovered.iter().collect();
@@ -98,7 +98,7 @@ impl Fixer<'_> {
         if is_whole { Ok(()) } else { Err(say::Failed) }
     }
 
-    fn refuse_if_unreachable(&self) -> Outcome {
+    fn refuse_if_unreachable(&self) -> ClusterResult {
         let unreachable = self.cluster.unreachable;
         if unreachable == 0 || self.options.manager.fix_with_unreachable {
             return Ok(());
@@ -111,7 +111,7 @@ impl Fixer<'_> {
         Err(say::Failed)
     }
 
-    fn look_at(&mut self, slot: u16) -> Outcome<Facts> {
+    fn look_at(&mut self, slot: u16) -> ClusterResult<Facts> {
         let mut facts = Facts::default();
         for index in self.cluster.primaries() {
             let count = self.cluster.members[index].count_keys_in(slot)?;
@@ -133,7 +133,7 @@ impl Fixer<'_> {
         Ok(facts)
     }
 
-    fn mend(&mut self, slot: u16, mut facts: Facts) -> Outcome {
+    fn mend(&mut self, slot: u16, mut facts: Facts) -> ClusterResult {
         let owner = match facts.owners.as_slice() {
             [owner] => *owner,
             _ => self.choose_owner(slot, &mut facts)?,
@@ -167,7 +167,7 @@ impl Fixer<'_> {
     ///
     /// A node that hears that a slot of its own has gone to another deletes its keys of it, unless
     /// it is importing the slot. So the others say first that they import it.
-    fn choose_owner(&mut self, slot: u16, facts: &mut Facts) -> Outcome<usize> {
+    fn choose_owner(&mut self, slot: u16, facts: &mut Facts) -> ClusterResult<usize> {
         say::step("No single clear owner for the slot, selecting an owner by # of keys...");
         let richest = facts.keys.iter().rev().max_by_key(|(_, count)| *count);
         let Some((owner, _)) = richest.copied() else {
@@ -197,7 +197,7 @@ impl Fixer<'_> {
     }
 
     /// Moves a node's keys of a slot to the slot's owner.
-    fn draw(&mut self, slot: u16, from: usize, owner: usize) -> Outcome {
+    fn draw(&mut self, slot: u16, from: usize, owner: usize) -> ClusterResult {
         let id = self.cluster.node(owner).id.clone();
         // So that it touches the keys instead of sending us to the owner.
         tell(self.cluster, from, slot, "importing", &id)?;
@@ -206,7 +206,7 @@ impl Fixer<'_> {
     }
 
     /// No node moves the slot any more, as far as these nodes know.
-    fn close(&mut self, slot: u16, nodes: &[usize]) -> Outcome {
+    fn close(&mut self, slot: u16, nodes: &[usize]) -> ClusterResult {
         for node in nodes {
             let member = &mut self.cluster.members[*node];
             say::step(&format!("Setting {slot} as STABLE in {}", member.node.address()));
@@ -215,14 +215,14 @@ impl Fixer<'_> {
         Ok(())
     }
 
-    fn cover_with(&mut self, slot: u16, node: usize, close: bool) -> Outcome {
+    fn cover_with(&mut self, slot: u16, node: usize, close: bool) -> ClusterResult {
         let member = &mut self.cluster.members[node];
         say::step(&format!("Covering slot {slot} with {}", member.node.address()));
         member.take_slot(slot, close)
     }
 
     /// A slot that no node has, with keys on several nodes.
-    fn gather(&mut self, slot: u16, holders: &[(usize, u64)]) -> Outcome {
+    fn gather(&mut self, slot: u16, holders: &[(usize, u64)]) -> ClusterResult {
         let richest = holders.iter().rev().max_by_key(|(_, count)| *count);
         let (target, _) = *richest.ok_or_else(|| say::fail("Nobody has keys."))?;
         self.cover_with(slot, target, true)?;
@@ -236,7 +236,7 @@ impl Fixer<'_> {
 }
 
 /// Slots that more than one primary owns or has keys of.
-pub fn multiple_owners(cluster: &mut Cluster) -> Outcome<Vec<(u16, Vec<usize>)>> {
+pub fn multiple_owners(cluster: &mut Cluster) -> ClusterResult<Vec<(u16, Vec<usize>)>> {
     let all: Vec<u16> = (0..SLOTS).collect();
     let mut owners: Vec<Vec<usize>> = vec![Vec::new(); usize::from(SLOTS)];
     for index in cluster.primaries() {
@@ -253,7 +253,7 @@ pub fn multiple_owners(cluster: &mut Cluster) -> Outcome<Vec<(u16, Vec<usize>)>>
 
 /// Fixing asks, whatever `--cluster-yes` says: it decides about data.
 fn asked(what: &str, slots: &[(u16, Vec<(usize, u64)>)], question: &str) -> bool {
-    let slots: Slots = slots.iter().map(|(slot, _)| *slot).collect();
+    let slots: SlotBitmap = slots.iter().map(|(slot, _)| *slot).collect();
     out!("{what}\n{slots}\n");
     say::confirm(question, false)
 }

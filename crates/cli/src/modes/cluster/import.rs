@@ -1,17 +1,17 @@
 //! `import`: the keys of a single server into a cluster.
 
-use bobbin_client::{Address, Client, SLOTS, Value, error_text, key_slot};
+use bobbin_client::{RespClient, SLOTS, ServerAddress, Value, error_text, key_slot};
 
 use super::{
     check::{self, Depth},
     load,
     members::{self, Cluster, receive},
     moving, place,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::{modes::progress::Progress, options::Options, repl, terminal};
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let wanted = &options.manager;
     let Some(from) = &wanted.from else {
         complain!("[ERR] import wants --cluster-from: host:port of the server that has the keys.");
@@ -40,7 +40,7 @@ fn import(
     cluster: &Cluster,
     source: &mut Source,
     progress: &Progress,
-) -> Outcome {
+) -> ClusterResult {
     let owners: Vec<Option<usize>> = (0..SLOTS)
         .map(|slot| {
             cluster.primaries().into_iter().find(|index| cluster.node(*index).slots.contains(slot))
@@ -89,14 +89,14 @@ fn import(
 
 /// The single server.
 struct Source {
-    client: Client,
+    client: RespClient,
     address: String,
 }
 
 impl Source {
-    fn connect(options: &Options, host: String, port: u16) -> Outcome<Self> {
-        let address = Address::Tcp { host, port };
-        let mut client = Client::connect_to(&address, &options.transport).map_err(|error| {
+    fn connect(options: &Options, host: String, port: u16) -> ClusterResult<Self> {
+        let address = ServerAddress::Tcp { host, port };
+        let mut client = RespClient::connect_to(&address, &options.transport).map_err(|error| {
             complain!("Could not connect to {address}: {}", error_text(&error));
             say::Failed
         })?;
@@ -118,7 +118,7 @@ impl Source {
         Ok(Self { client, address: address.to_string() })
     }
 
-    fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> Outcome<Value> {
+    fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> ClusterResult<Value> {
         self.client.send(words);
         receive(&mut self.client).map_err(|text| self.replied_with_error(&text))
     }

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Address, AddressFamily, Client, SLOTS, Value, error_text};
+use bobbin_client::{AddressFamily, RespClient, SLOTS, ServerAddress, Value, error_text};
 
 use super::{
-    model::{self, Node},
-    say::{self, Failed, Outcome},
+    model::{self, ClusterNode},
+    say::{self, ClusterResult, Failed},
 };
 use crate::{
     options::Options,
@@ -19,20 +19,20 @@ use crate::{
 
 /// All nodes that can be reached, the one that was named first.
 pub struct Cluster {
-    pub members: Vec<Member>,
+    pub members: Vec<ClusterMember>,
     /// Primaries that are known but cannot be reached.
     pub unreachable: usize,
 }
 
-pub struct Member {
-    pub node: Node,
-    client: Client,
+pub struct ClusterMember {
+    pub node: ClusterNode,
+    client: RespClient,
 }
 
 impl Cluster {
     /// Connects to the named node and to all that it knows of.
-    pub fn load(options: &Options, host: &str, port: u16) -> Outcome<Self> {
-        let mut first = Member::join(options, host, port)?;
+    pub fn load(options: &Options, host: &str, port: u16) -> ClusterResult<Self> {
+        let mut first = ClusterMember::join(options, host, port)?;
         let others = first.nodes()?;
         let mut cluster = Self { members: vec![first], unreachable: 0 };
         for known in others.into_iter().filter(|known| !known.has_flag("myself")) {
@@ -58,7 +58,7 @@ impl Cluster {
         self.members.iter().position(|member| member.node.id.eq_ignore_ascii_case(id))
     }
 
-    pub fn node(&self, index: usize) -> &Node {
+    pub fn node(&self, index: usize) -> &ClusterNode {
         &self.members[index].node
     }
 
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Waits until all know each other and agree.
-    pub fn wait_until_joined(&mut self) -> Outcome {
+    pub fn wait_until_joined(&mut self) -> ClusterResult {
         out!("Waiting for the cluster to join\n");
         let start = Instant::now();
         let warn_after = LINKS_WARNED_AFTER + self.members.len() as u32 * LINKS_WARNED_AFTER_EACH;
@@ -144,9 +144,9 @@ impl Cluster {
     }
 }
 
-impl Member {
+impl ClusterMember {
     /// Connects to a node, which must have its cluster enabled.
-    pub fn join(options: &Options, host: &str, port: u16) -> Outcome<Self> {
+    pub fn join(options: &Options, host: &str, port: u16) -> ClusterResult<Self> {
         let mut client = connect(options, host, port)?;
         let address = format!("{host}:{port}");
         let reply = client
@@ -161,7 +161,7 @@ impl Member {
         Self::over(client, &address, host)
     }
 
-    fn over(client: Client, address: &str, host: &str) -> Outcome<Self> {
+    fn over(client: RespClient, address: &str, host: &str) -> ClusterResult<Self> {
         let nobody = || say::fail(&format!("Node {address} does not say who it is."));
         let (name, port) = address.rsplit_once(':').unwrap_or((host, ""));
         let mut member = Self { node: unknown(name, port.parse().unwrap_or(0)), client };
@@ -175,7 +175,7 @@ impl Member {
     }
 
     /// What it says of all nodes.
-    pub fn nodes(&mut self) -> Outcome<Vec<Node>> {
+    pub fn nodes(&mut self) -> ClusterResult<Vec<ClusterNode>> {
         let reply = self.demand(&["CLUSTER", "NODES"])?;
         let text = String::from_utf8_lossy(reply.as_bytes().unwrap_or_default()).into_owned();
         model::parse_nodes(&text).ok_or_else(|| {
@@ -184,7 +184,7 @@ impl Member {
     }
 
     /// Whether it neither knows others nor has keys in database 0.
-    pub fn is_empty(&mut self) -> Outcome<bool> {
+    pub fn is_empty(&mut self) -> ClusterResult<bool> {
         let keyspace = self.demand(&["INFO"])?;
         let info = self.demand(&["CLUSTER", "INFO"])?;
         let has_keys = info_text(&keyspace).lines().any(|line| line.starts_with("db0:"));
@@ -192,7 +192,7 @@ impl Member {
     }
 
     /// Refuses a node that is in use.
-    pub fn demand_empty(&mut self) -> Outcome {
+    pub fn demand_empty(&mut self) -> ClusterResult {
         if self.is_empty()? {
             return Ok(());
         }
@@ -210,11 +210,11 @@ impl Member {
     }
 
     /// Returns the reply to a command; prints the error if there is one.
-    pub fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> Outcome<Value> {
+    pub fn demand(&mut self, words: &[impl AsRef<[u8]>]) -> ClusterResult<Value> {
         self.ask(words).map_err(|text| self.replied_with_error(&text))
     }
 
-    pub fn demand_line(&mut self, line: &str) -> Outcome<Value> {
+    pub fn demand_line(&mut self, line: &str) -> ClusterResult<Value> {
         let words: Vec<&str> = line.split(' ').collect();
         self.demand(&words)
     }
@@ -229,7 +229,7 @@ impl Member {
     }
 
     /// How many keys it has in each of these slots.
-    pub fn count_keys(&mut self, slots: &[u16]) -> Outcome<Vec<u64>> {
+    pub fn count_keys(&mut self, slots: &[u16]) -> ClusterResult<Vec<u64>> {
         let mut counts = Vec::with_capacity(slots.len());
         for chunk in slots.chunks(COUNTS_AT_ONCE) {
             for slot in chunk {
@@ -245,16 +245,16 @@ impl Member {
         Ok(counts)
     }
 
-    pub fn count_keys_in(&mut self, slot: u16) -> Outcome<u64> {
+    pub fn count_keys_in(&mut self, slot: u16) -> ClusterResult<u64> {
         Ok(self.count_keys(&[slot])?[0])
     }
 
-    pub fn client(&mut self) -> &mut Client {
+    pub fn client(&mut self) -> &mut RespClient {
         &mut self.client
     }
 
     /// Gives the node a slot that no node has. `close` is to end its moving, too.
-    pub fn take_slot(&mut self, slot: u16, close: bool) -> Outcome {
+    pub fn take_slot(&mut self, slot: u16, close: bool) -> ClusterResult {
         let mut lines = vec![
             "MULTI".to_owned(),
             format!("CLUSTER DELSLOTS {slot}"),
@@ -279,7 +279,7 @@ impl Member {
     }
 
     /// Takes a slot from the node, if it thinks that it has an owner.
-    pub fn drop_slot(&mut self, slot: u16) -> Outcome {
+    pub fn drop_slot(&mut self, slot: u16) -> ClusterResult {
         if let Err(text) = self.ask_line(&format!("CLUSTER DELSLOTS {slot}"))
             && !text.contains("already unassigned")
         {
@@ -289,7 +289,7 @@ impl Member {
         Ok(())
     }
 
-    pub fn close_slot(&mut self, slot: u16) -> Outcome {
+    pub fn close_slot(&mut self, slot: u16) -> ClusterResult {
         self.demand_line(&format!("CLUSTER SETSLOT {slot} STABLE")).map(drop)
     }
 
@@ -299,7 +299,7 @@ impl Member {
     }
 
     /// Brings the node into the cluster that `host` is in.
-    pub fn meet(&mut self, options: &Options, other: &Node) -> Outcome {
+    pub fn meet(&mut self, options: &Options, other: &ClusterNode) -> ClusterResult {
         let ip = resolve(options, &other.host, other.port)?.to_string();
         let mut words = vec!["CLUSTER".to_owned(), "MEET".to_owned(), ip, other.port.to_string()];
         // The usual bus port is not said: old servers know no such argument.
@@ -312,7 +312,7 @@ impl Member {
 }
 
 /// The next reply. An error of the server's, or of the connection, is a text.
-pub fn receive(client: &mut Client) -> Result<Value, String> {
+pub fn receive(client: &mut RespClient) -> Result<Value, String> {
     match client.receive() {
         Ok(reply) => match reply.as_error() {
             Some(text) => Err(String::from_utf8_lossy(text).into_owned()),
@@ -323,9 +323,9 @@ pub fn receive(client: &mut Client) -> Result<Value, String> {
 }
 
 /// Connects, and authenticates as the options say.
-pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
-    let address = Address::Tcp { host: host.to_owned(), port };
-    let connected = Client::connect_to(&address, &options.transport)
+pub fn connect(options: &Options, host: &str, port: u16) -> ClusterResult<RespClient> {
+    let address = ServerAddress::Tcp { host: host.to_owned(), port };
+    let connected = RespClient::connect_to(&address, &options.transport)
         .and_then(|client| keep_alive(&client).map(|()| client));
     let mut client = connected.map_err(|error| {
         complain!("Could not connect to {address}: {}", error_text(&error));
@@ -337,11 +337,11 @@ pub fn connect(options: &Options, host: &str, port: u16) -> Outcome<Client> {
 }
 
 pub fn authenticate(
-    client: &mut Client,
-    address: &Address,
+    client: &mut RespClient,
+    address: &ServerAddress,
     user: Option<&[u8]>,
     password: Option<&[u8]>,
-) -> Outcome {
+) -> ClusterResult {
     let Some(password) = password else { return Ok(()) };
     let words: Vec<&[u8]> = [&b"AUTH"[..]].into_iter().chain(user).chain([password]).collect();
     let text = match client.command(&words) {
@@ -368,18 +368,18 @@ fn replied_with_error(address: &str, text: &str) -> Failed {
 }
 
 /// A node that another knows of; nothing where it cannot be reached or is said to have failed.
-fn reach(options: &Options, known: &Node) -> Option<Member> {
+fn reach(options: &Options, known: &ClusterNode) -> Option<ClusterMember> {
     let is_gone = ["noaddr", "fail", "handshake"].iter().any(|flag| known.has_flag(flag));
     if known.host.is_empty() || known.port == 0 || is_gone {
         return None;
     }
     let client = connect(options, &known.host, known.port).ok()?;
-    Member::over(client, &known.address(), &known.host).ok()
+    ClusterMember::over(client, &known.address(), &known.host).ok()
 }
 
 /// A node before it has told its id.
-fn unknown(host: &str, port: u16) -> Node {
-    Node {
+fn unknown(host: &str, port: u16) -> ClusterNode {
+    ClusterNode {
         id: String::new(),
         host: host.to_owned(),
         port,
@@ -388,14 +388,14 @@ fn unknown(host: &str, port: u16) -> Node {
         primary_id: None,
         epoch: 0,
         is_linked: true,
-        slots: model::Slots::default(),
+        slots: model::SlotBitmap::default(),
         migrating: Vec::new(),
         importing: Vec::new(),
     }
 }
 
 /// CLUSTER MEET takes no names.
-fn resolve(options: &Options, host: &str, port: u16) -> Outcome<IpAddr> {
+fn resolve(options: &Options, host: &str, port: u16) -> ClusterResult<IpAddr> {
     let addresses = (host, port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
     let addresses = addresses.unwrap_or_default();
     let preferred = addresses.iter().find(|address| match options.transport.family {

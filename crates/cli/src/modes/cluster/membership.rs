@@ -3,20 +3,20 @@
 use super::{
     check::{self, Depth},
     load,
-    members::{Cluster, Member},
+    members::{Cluster, ClusterMember},
     place,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::options::Options;
 
-pub fn add(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn add(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let (known_host, known_port) = place(&words[1..])?;
     let (host, port) = place(&words[..1])?;
     say::step(&format!("Adding node {host}:{port} to cluster {known_host}:{known_port}"));
     let mut cluster = Cluster::load(options, &known_host, known_port)?;
     check::check(options, &mut cluster, Depth::Shown).result()?;
     let primary = choose_primary(options, &cluster)?;
-    let mut member = Member::join(options, &host, port)?;
+    let mut member = ClusterMember::join(options, &host, port)?;
     member.demand_empty()?;
     if primary.is_none() {
         copy_functions(&mut cluster, &mut member)?;
@@ -35,7 +35,7 @@ pub fn add(options: &Options, words: &[Vec<u8>]) -> Outcome {
     Ok(())
 }
 
-pub fn delete(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn delete(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let (host, port) = place(&words[..1])?;
     let id = String::from_utf8_lossy(&words[1]).into_owned();
     say::step(&format!("Removing node {id} from cluster {host}:{port}"));
@@ -69,7 +69,7 @@ pub fn delete(options: &Options, words: &[Vec<u8>]) -> Outcome {
 }
 
 /// Whose replica the new node becomes, if one.
-fn choose_primary(options: &Options, cluster: &Cluster) -> Outcome<Option<usize>> {
+fn choose_primary(options: &Options, cluster: &Cluster) -> ClusterResult<Option<usize>> {
     if !options.manager.as_replica {
         return Ok(None);
     }
@@ -86,7 +86,7 @@ fn choose_primary(options: &Options, cluster: &Cluster) -> Outcome<Option<usize>
 }
 
 /// A new primary needs the functions of the others; a replica gets them from its primary.
-fn copy_functions(cluster: &mut Cluster, member: &mut Member) -> Outcome {
+fn copy_functions(cluster: &mut Cluster, member: &mut ClusterMember) -> ClusterResult {
     say::step("Getting functions from cluster");
     let dump = match cluster.members[0].ask(&["FUNCTION", "DUMP"]) {
         Ok(dump) => dump,

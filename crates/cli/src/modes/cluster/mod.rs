@@ -23,7 +23,7 @@ mod say;
 use std::process::ExitCode;
 
 use members::Cluster;
-use say::Outcome;
+use say::ClusterResult;
 
 use crate::{command, options::Options, session::Session};
 
@@ -61,7 +61,7 @@ struct Command {
     summary: &'static str,
     /// Without `--cluster-`.
     options: &'static str,
-    run: fn(&Options, &[Vec<u8>]) -> Outcome,
+    run: fn(&Options, &[Vec<u8>]) -> ClusterResult,
 }
 
 const COMMANDS: [Command; 13] = [
@@ -174,7 +174,7 @@ const COMMANDS: [Command; 13] = [
 
 const NODE: &str = "host:port | host port";
 
-fn help(_: &Options, _: &[Vec<u8>]) -> Outcome {
+fn help(_: &Options, _: &[Vec<u8>]) -> ClusterResult {
     out!("Cluster Manager Commands:\n");
     for command in &COMMANDS {
         out!("  {:<14} {}\n{:17}{}\n", command.name, command.usage, "", command.summary);
@@ -194,13 +194,13 @@ fn help(_: &Options, _: &[Vec<u8>]) -> Outcome {
 }
 
 /// The cluster that the first argument, or the first two, name.
-fn load(options: &Options, words: &[Vec<u8>]) -> Outcome<Cluster> {
+fn load(options: &Options, words: &[Vec<u8>]) -> ClusterResult<Cluster> {
     let (host, port) = place(words)?;
     Cluster::load(options, &host, port)
 }
 
 /// `host:port`, `host:port@bus` or `host port`.
-fn place(words: &[Vec<u8>]) -> Outcome<(String, u16)> {
+fn place(words: &[Vec<u8>]) -> ClusterResult<(String, u16)> {
     let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let (host, port) = match words {
         [place] => {

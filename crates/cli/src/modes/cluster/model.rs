@@ -10,7 +10,7 @@ use bobbin_client::SLOTS;
 
 /// A node, as it sees itself or as another sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct ClusterNode {
     pub id: String,
     pub host: String,
     pub port: u16,
@@ -20,7 +20,7 @@ pub struct Node {
     pub primary_id: Option<String>,
     pub epoch: u64,
     pub is_linked: bool,
-    pub slots: Slots,
+    pub slots: SlotBitmap,
     pub migrating: Vec<OpenSlot>,
     pub importing: Vec<OpenSlot>,
 }
@@ -34,11 +34,11 @@ pub struct OpenSlot {
 }
 
 /// Reads a reply of CLUSTER NODES; `None` where it is none.
-pub fn parse_nodes(reply: &str) -> Option<Vec<Node>> {
-    reply.lines().map(Node::parse).collect()
+pub fn parse_nodes(reply: &str) -> Option<Vec<ClusterNode>> {
+    reply.lines().map(ClusterNode::parse).collect()
 }
 
-impl Node {
+impl ClusterNode {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         let id = words.next()?.to_owned();
@@ -61,7 +61,7 @@ impl Node {
             primary_id: None,
             epoch,
             is_linked,
-            slots: Slots::default(),
+            slots: SlotBitmap::default(),
             migrating: Vec::new(),
             importing: Vec::new(),
         };
@@ -167,7 +167,7 @@ impl Node {
 }
 
 /// Which node owns which slots, in the order of ids. Equal for nodes that agree.
-pub fn signature(nodes: &[Node]) -> Vec<(String, String)> {
+pub fn signature(nodes: &[ClusterNode]) -> Vec<(String, String)> {
     let owners = nodes.iter().filter(|node| !node.slots.is_empty());
     let mut owners: Vec<_> = owners.map(|node| (node.id.clone(), node.slots.to_string())).collect();
     owners.sort();
@@ -176,17 +176,17 @@ pub fn signature(nodes: &[Node]) -> Vec<(String, String)> {
 
 /// A set of slots.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Slots {
+pub struct SlotBitmap {
     bits: Box<[u64; WORDS]>,
 }
 
-impl Default for Slots {
+impl Default for SlotBitmap {
     fn default() -> Self {
         Self { bits: Box::new([0; WORDS]) }
     }
 }
 
-impl Slots {
+impl SlotBitmap {
     pub fn insert(&mut self, slot: u16) {
         self.bits[usize::from(slot / 64)] |= 1 << (slot % 64);
     }
@@ -216,7 +216,7 @@ impl Slots {
     }
 }
 
-impl FromIterator<u16> for Slots {
+impl FromIterator<u16> for SlotBitmap {
     fn from_iter<I: IntoIterator<Item = u16>>(slots: I) -> Self {
         let mut set = Self::default();
         slots.into_iter().for_each(|slot| set.insert(slot));
@@ -224,7 +224,7 @@ impl FromIterator<u16> for Slots {
     }
 }
 
-impl fmt::Display for Slots {
+impl fmt::Display for SlotBitmap {
     /// `[0-99],[200]`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, range) in self.ranges().iter().enumerate() {
@@ -238,7 +238,7 @@ impl fmt::Display for Slots {
     }
 }
 
-impl fmt::Debug for Slots {
+impl fmt::Debug for SlotBitmap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -285,7 +285,7 @@ cc :7002@17002 slave,fail bb 0 1 2 disconnected
         assert!(nodes[2].has_flag("fail") && !nodes[2].is_linked && nodes[1].is_linked);
         for wrong in ["", "x", "aa h:1@2 master - 0 0 1", "aa h:1@2 master - 0 0 1 connected 16384"]
         {
-            assert_eq!(Node::parse(wrong), None, "{wrong}");
+            assert_eq!(ClusterNode::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -316,7 +316,7 @@ cc :7002@17002 slave,fail bb 0 1 2 disconnected
 
     #[test]
     fn all_slots() {
-        let all: Slots = (0..SLOTS).collect();
+        let all: SlotBitmap = (0..SLOTS).collect();
         assert_eq!((all.len(), all.to_string().as_str()), (16384, "[0-16383]"));
         let mut none = all;
         (0..SLOTS).for_each(|slot| none.remove(slot));

@@ -10,9 +10,9 @@ use std::{
 use bobbin_client::Value;
 
 use super::{
-    members::{Cluster, Member},
+    members::{Cluster, ClusterMember},
     model,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::{modes::progress::Progress, options::Options};
 
@@ -77,7 +77,7 @@ impl<'a> Mover<'a> {
         from: usize,
         to: usize,
         slots: &[u16],
-    ) -> Outcome {
+    ) -> ClusterResult {
         if self.options.manager.atomic {
             for range in model::ranges(slots.iter().copied()) {
                 self.move_range(cluster, from, to, range)?;
@@ -98,7 +98,7 @@ impl<'a> Mover<'a> {
         from: usize,
         to: usize,
         slot: u16,
-    ) -> Outcome {
+    ) -> ClusterResult {
         let is_lines = matches!(self.shown, Shown::Lines);
         if is_lines {
             let (source, target) = (cluster.node(from).address(), cluster.node(to).address());
@@ -130,7 +130,7 @@ impl<'a> Mover<'a> {
         from: usize,
         to: usize,
         range: RangeInclusive<u16>,
-    ) -> Outcome {
+    ) -> ClusterResult {
         let name = format!("{}-{}", range.start(), range.end());
         if matches!(self.shown, Shown::Lines) {
             let (source, target) = (cluster.node(from).address(), cluster.node(to).address());
@@ -156,7 +156,7 @@ impl<'a> Mover<'a> {
         from: usize,
         to: usize,
         slot: u16,
-    ) -> Outcome {
+    ) -> ClusterResult {
         let count = self.options.manager.pipeline;
         loop {
             let reply = cluster.members[from]
@@ -197,7 +197,7 @@ impl<'a> Mover<'a> {
         slot: u16,
         keys: &[Vec<u8>],
         text: &str,
-    ) -> Outcome {
+    ) -> ClusterResult {
         let is_there = text.contains("BUSYKEY");
         if is_there {
             say::note("Keys are there already.");
@@ -259,7 +259,7 @@ pub fn migrate_words(options: &Options, host: &str, port: u16, key: &[u8]) -> Ve
 
 /// Makes a node the owner of a slot, by telling it, then the one that had it, then all other
 /// primaries. In another order the slot could be lost with the new owner.
-fn give(cluster: &mut Cluster, from: usize, to: usize, slot: u16) -> Outcome {
+fn give(cluster: &mut Cluster, from: usize, to: usize, slot: u16) -> ClusterResult {
     let id = cluster.node(to).id.clone();
     tell(cluster, to, slot, "node", &id)?;
     if let Err(text) = cluster.members[from].set_slot(slot, "node", &id)
@@ -275,17 +275,17 @@ fn give(cluster: &mut Cluster, from: usize, to: usize, slot: u16) -> Outcome {
     Ok(())
 }
 
-pub fn tell(cluster: &mut Cluster, node: usize, slot: u16, how: &str, id: &str) -> Outcome {
+pub fn tell(cluster: &mut Cluster, node: usize, slot: u16, how: &str, id: &str) -> ClusterResult {
     let member = &mut cluster.members[node];
     member.set_slot(slot, how, id).map_err(|text| member.replied_with_error(&text))
 }
 
 /// Keys that two nodes have may be overwritten where their values are equal.
-fn demand_equal(cluster: &mut Cluster, from: usize, to: usize, keys: &[Vec<u8>]) -> Outcome {
+fn demand_equal(cluster: &mut Cluster, from: usize, to: usize, keys: &[Vec<u8>]) -> ClusterResult {
     say::note("Comparing the values on both nodes.");
     let mut words = vec![b"DEBUG".to_vec(), b"DIGEST-VALUE".to_vec()];
     words.extend_from_slice(keys);
-    let mut digests = |node: usize| -> Outcome<Vec<Vec<u8>>> {
+    let mut digests = |node: usize| -> ClusterResult<Vec<Vec<u8>>> {
         match cluster.members[node].ask(&words) {
             Ok(reply) => Ok(reply
                 .as_elements()
@@ -324,7 +324,7 @@ fn demand_equal(cluster: &mut Cluster, from: usize, to: usize, keys: &[Vec<u8>])
 }
 
 /// Whether the node knows an owner of the slot.
-fn is_served(member: &mut Member, slot: u16) -> Outcome<bool> {
+fn is_served(member: &mut ClusterMember, slot: u16) -> ClusterResult<bool> {
     let slots = member.demand(&["CLUSTER", "SLOTS"])?;
     let slot = i64::from(slot);
     Ok(slots.as_elements().unwrap_or_default().iter().any(|range| {
@@ -336,11 +336,11 @@ fn is_served(member: &mut Member, slot: u16) -> Outcome<bool> {
 }
 
 fn migrate_range(
-    member: &mut Member,
+    member: &mut ClusterMember,
     range: &RangeInclusive<u16>,
     target_id: &str,
     shown: &mut Shown,
-) -> Outcome {
+) -> ClusterResult {
     let before: HashSet<String> =
         migrations(member)?.into_iter().map(|migration| migration.name).collect();
     let (first, last) = (range.start(), range.end());
@@ -379,7 +379,7 @@ struct Migration {
     message: String,
 }
 
-fn migrations(member: &mut Member) -> Outcome<Vec<Migration>> {
+fn migrations(member: &mut ClusterMember) -> ClusterResult<Vec<Migration>> {
     let reply = member.demand(&["CLUSTER", "GETSLOTMIGRATIONS"])?;
     let entries = reply.as_elements().unwrap_or_default();
     Ok(entries.iter().map(Migration::read).collect())

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::RangeInclusive};
 
 use bobbin_client::SLOTS;
 
-use super::model::Slots;
+use super::model::SlotBitmap;
 
 /// A new cluster: which node gets which slots, and which is a replica of which.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub fn improve(hosts: &[&str], primaries: &[usize], replicas: &mut [(usize, usiz
 
 /// Which slots leave which sources so that `count` are taken from all, each giving by what it has.
 /// The one that has most gives what rounding leaves.
-pub fn reshard(sources: &[(usize, &Slots)], count: usize) -> Vec<(usize, u16)> {
+pub fn reshard(sources: &[(usize, &SlotBitmap)], count: usize) -> Vec<(usize, u16)> {
     let mut sources: Vec<_> = sources.iter().map(|(node, slots)| (*node, *slots)).collect();
     sources.sort_by_key(|(_, slots)| std::cmp::Reverse(slots.len()));
     let total: usize = sources.iter().map(|(_, slots)| slots.len()).sum();
@@ -123,7 +123,7 @@ pub fn reshard(sources: &[(usize, &Slots)], count: usize) -> Vec<(usize, u16)> {
 
 /// A node that takes part in rebalancing.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct SlotShare {
     pub slots: usize,
     pub weight: f32,
 }
@@ -133,11 +133,11 @@ pub struct Share {
 pub struct Balance {
     /// Nodes with how many slots they have too many, those with the fewest first.
     pub surplus: Vec<(usize, i32)>,
-    pub transfers: Vec<Transfer>,
+    pub transfers: Vec<SlotMove>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transfer {
+pub struct SlotMove {
     pub from: usize,
     pub to: usize,
     pub slots: usize,
@@ -145,10 +145,10 @@ pub struct Transfer {
 
 /// How slots move so that each node has its share by weight; `None` where all are within
 /// `threshold_percent` of it.
-pub fn rebalance(nodes: &[Share], threshold_percent: f32) -> Option<Balance> {
+pub fn rebalance(nodes: &[SlotShare], threshold_percent: f32) -> Option<Balance> {
     let total: f32 = nodes.iter().map(|node| node.weight).sum();
-    let expected = |node: &Share| (f32::from(SLOTS) / total * node.weight) as i32;
-    let is_off = |node: &Share| match (node.slots, expected(node)) {
+    let expected = |node: &SlotShare| (f32::from(SLOTS) / total * node.weight) as i32;
+    let is_off = |node: &SlotShare| match (node.slots, expected(node)) {
         _ if threshold_percent <= 0.0 => false,
         (0, expected) => expected > 1,
         (slots, expected) => {
@@ -185,7 +185,7 @@ fn give_out_rest(surplus: &mut [(usize, i32)]) {
 }
 
 /// The most needy gets from the richest.
-fn transfers(surplus: &[(usize, i32)]) -> Vec<Transfer> {
+fn transfers(surplus: &[(usize, i32)]) -> Vec<SlotMove> {
     let mut left: Vec<(usize, i32)> = surplus.to_vec();
     let mut transfers = Vec::new();
     let (mut low, mut high) = (0, left.len().saturating_sub(1));
@@ -193,7 +193,7 @@ fn transfers(surplus: &[(usize, i32)]) -> Vec<Transfer> {
         let count = (-left[low].1).min(left[high].1);
         if count > 0 {
             let (from, to) = (left[high].0, left[low].0);
-            transfers.push(Transfer { from, to, slots: count as usize });
+            transfers.push(SlotMove { from, to, slots: count as usize });
             left[low].1 += count;
             left[high].1 -= count;
         }
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn resharding_takes_by_share_and_as_many_as_asked() {
-        let slots: Vec<Slots> =
+        let slots: Vec<SlotBitmap> =
             [0..=5460, 5461..=10922, 10923..=16383].map(Iterator::collect).into();
-        let sources: Vec<(usize, &Slots)> = slots.iter().enumerate().collect();
+        let sources: Vec<(usize, &SlotBitmap)> = slots.iter().enumerate().collect();
         let moves = reshard(&sources[..2], 100);
         // The larger one first; 50.004 and 49.996 of them.
         assert_eq!(moves.len(), 100);
@@ -318,16 +318,16 @@ mod tests {
         for count in [1, 2, 7, 100, 16000] {
             let moves = reshard(&sources, count);
             assert_eq!(moves.len(), count);
-            let distinct: Slots = moves.iter().map(|(_, slot)| *slot).collect();
+            let distinct: SlotBitmap = moves.iter().map(|(_, slot)| *slot).collect();
             assert_eq!(distinct.len(), count);
         }
         // No more than there are.
-        let few: Slots = (0..3).collect();
+        let few: SlotBitmap = (0..3).collect();
         assert_eq!(reshard(&[(5, &few)], 3), [(5, 0), (5, 1), (5, 2)]);
     }
 
-    fn shares(slots: &[usize], weights: &[f32]) -> Vec<Share> {
-        slots.iter().zip(weights).map(|(&slots, &weight)| Share { slots, weight }).collect()
+    fn shares(slots: &[usize], weights: &[f32]) -> Vec<SlotShare> {
+        slots.iter().zip(weights).map(|(&slots, &weight)| SlotShare { slots, weight }).collect()
     }
 
     #[test]
@@ -336,19 +336,19 @@ mod tests {
         assert_eq!(rebalance(&even, 2.0), None);
         let one = shares(&[16384, 0], &[1.0, 1.0]);
         let plan = rebalance(&one, 2.0).unwrap();
-        assert_eq!(plan.transfers, [Transfer { from: 0, to: 1, slots: 8192 }]);
+        assert_eq!(plan.transfers, [SlotMove { from: 0, to: 1, slots: 8192 }]);
         assert_eq!(plan.surplus, [(1, -8192), (0, 8192)]);
         let empty = rebalance(&shares(&[8192, 8192], &[1.0, 0.0]), 2.0).unwrap();
-        assert_eq!(empty.transfers, [Transfer { from: 1, to: 0, slots: 8192 }]);
+        assert_eq!(empty.transfers, [SlotMove { from: 1, to: 0, slots: 8192 }]);
         let three = rebalance(&shares(&[6461, 5462, 4461], &[1.0; 3]), 2.0).unwrap();
         assert_eq!(
             three.transfers,
-            [Transfer { from: 0, to: 2, slots: 1000 }, Transfer { from: 1, to: 2, slots: 1 }]
+            [SlotMove { from: 0, to: 2, slots: 1000 }, SlotMove { from: 1, to: 2, slots: 1 }]
         );
         assert_eq!(rebalance(&three_of(&[1, 2, 3]), 0.0), None);
     }
 
-    fn three_of(slots: &[usize]) -> Vec<Share> {
+    fn three_of(slots: &[usize]) -> Vec<SlotShare> {
         shares(slots, &[1.0; 3])
     }
 
@@ -362,7 +362,7 @@ mod tests {
             for index in 0..nodes {
                 let slots = if index + 1 == nodes { left } else { draw(&mut random, left + 1) };
                 left -= slots;
-                all.push(Share { slots, weight: 1.0 + draw(&mut random, 4) as f32 });
+                all.push(SlotShare { slots, weight: 1.0 + draw(&mut random, 4) as f32 });
             }
             let Some(plan) = rebalance(&all, 0.001) else { continue };
             let total: f32 = all.iter().map(|share| share.weight).sum();

@@ -5,12 +5,12 @@ use super::{
     load,
     members::Cluster,
     moving::{Mover, Shown},
-    plan::{self, Share},
-    say::{self, Outcome},
+    plan::{self, SlotShare},
+    say::{self, ClusterResult},
 };
 use crate::options::Options;
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut cluster = load(options, words)?;
     let shares = shares(options, &cluster)?;
     if check::check(options, &mut cluster, Depth::Quiet).problems > 0 {
@@ -22,7 +22,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
         return Err(say::fail("All weights are 0: nobody would have the slots."));
     }
     let threshold = options.manager.threshold_percent;
-    let weighed: Vec<Share> = shares.iter().map(|(_, share)| *share).collect();
+    let weighed: Vec<SlotShare> = shares.iter().map(|(_, share)| *share).collect();
     let Some(balance) = plan::rebalance(&weighed, threshold) else {
         say::note(&format!(
             "No rebalancing needed! All nodes are within the {threshold:.2}% threshold."
@@ -56,7 +56,7 @@ fn transfer_slots(
     from: usize,
     to: usize,
     count: usize,
-) -> Outcome {
+) -> ClusterResult {
     let (source, target) = (cluster.node(from).address(), cluster.node(to).address());
     let line = format!("Moving {count} slots from {source} to {target}\n");
     match &mover.shown {
@@ -82,7 +82,7 @@ fn transfer_slots(
 }
 
 /// The primaries that take part, with what they have and what they should.
-fn shares(options: &Options, cluster: &Cluster) -> Outcome<Vec<(usize, Share)>> {
+fn shares(options: &Options, cluster: &Cluster) -> ClusterResult<Vec<(usize, SlotShare)>> {
     let wanted = &options.manager;
     let mut weights = vec![1.0; cluster.members.len()];
     for (start, weight) in &wanted.weights {
@@ -104,7 +104,7 @@ fn shares(options: &Options, cluster: &Cluster) -> Outcome<Vec<(usize, Share)>> 
     Ok(taking_part
         .map(|index| {
             let slots = cluster.node(index).slots.len();
-            (index, Share { slots, weight: weights[index] })
+            (index, SlotShare { slots, weight: weights[index] })
         })
         .collect())
 }

@@ -6,14 +6,14 @@ use super::{
     check::{self, Depth},
     load,
     members::Cluster,
-    model::{self, Slots},
+    model::{self, SlotBitmap},
     moving::{Mover, Shown},
     plan,
-    say::{self, Outcome},
+    say::{self, ClusterResult},
 };
 use crate::options::Options;
 
-pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
+pub fn run(options: &Options, words: &[Vec<u8>]) -> ClusterResult {
     let mut cluster = load(options, words)?;
     if check::check(options, &mut cluster, Depth::Shown).problems > 0 {
         complain!("*** Please fix your cluster problems before resharding");
@@ -39,7 +39,7 @@ pub fn run(options: &Options, words: &[Vec<u8>]) -> Outcome {
     let owned: usize = sources.iter().map(|node| cluster.node(*node).slots.len()).sum();
     let count = count.min(owned);
     let moves = {
-        let given: Vec<(usize, &Slots)> =
+        let given: Vec<(usize, &SlotBitmap)> =
             sources.iter().map(|node| (*node, &cluster.node(*node).slots)).collect();
         if owned == 0 { Vec::new() } else { plan::reshard(&given, count) }
     };
@@ -79,7 +79,7 @@ fn by_source(moves: &[(usize, u16)]) -> Vec<(usize, Vec<u16>)> {
     runs.map(|run| (run[0].0, run.iter().map(|(_, slot)| *slot).collect())).collect()
 }
 
-fn ask_count() -> Outcome<usize> {
+fn ask_count() -> ClusterResult<usize> {
     loop {
         let question = format!("How many slots do you want to move (from 1 to {SLOTS})? ");
         let answer = demand_answer(&question)?;
@@ -90,7 +90,7 @@ fn ask_count() -> Outcome<usize> {
     }
 }
 
-fn ask_sources(cluster: &Cluster, target: usize) -> Outcome<Vec<usize>> {
+fn ask_sources(cluster: &Cluster, target: usize) -> ClusterResult<Vec<usize>> {
     out!(
         "Please enter all the source node IDs.\n  Type 'all' for all other primaries.\n  Type \
          'done' behind the last one.\n"
@@ -115,7 +115,7 @@ fn sources<'a>(
     cluster: &Cluster,
     ids: impl Iterator<Item = &'a str>,
     target: usize,
-) -> Outcome<Vec<usize>> {
+) -> ClusterResult<Vec<usize>> {
     let mut sources = Vec::new();
     for id in ids.filter(|id| !id.is_empty()) {
         if id == "all" {
@@ -133,7 +133,7 @@ fn sources<'a>(
     Ok(sources)
 }
 
-fn primary(cluster: &Cluster, id: &str) -> Outcome<usize> {
+fn primary(cluster: &Cluster, id: &str) -> ClusterResult<usize> {
     let node = cluster.find(id).filter(|node| !cluster.node(*node).is_replica());
     node.ok_or_else(|| {
         say::complain(&format!(
@@ -144,7 +144,7 @@ fn primary(cluster: &Cluster, id: &str) -> Outcome<usize> {
 }
 
 /// Without anybody who answers there is nothing to do.
-fn demand_answer(question: &str) -> Outcome<String> {
+fn demand_answer(question: &str) -> ClusterResult<String> {
     say::ask(question).ok_or_else(|| {
         out!("\n");
         say::fail("The input ended before all was asked.")

@@ -8,7 +8,7 @@ use crate::terminal;
 #[derive(Debug)]
 pub struct Failed;
 
-pub type Outcome<T = ()> = Result<T, Failed>;
+pub type ClusterResult<T = ()> = Result<T, Failed>;
 
 /// A step that begins.
 pub fn step(text: &str) {

@@ -8,7 +8,7 @@ use super::Finding;
 
 /// What is looked at; `None` where it cannot be read.
 #[derive(Clone, Debug, Default)]
-pub struct Host {
+pub struct HostFacts {
     /// `always [madvise] never`
     pub huge_pages: Option<String>,
     pub overcommit: Option<u64>,
@@ -25,7 +25,7 @@ pub struct Host {
     pub governor: Option<String>,
 }
 
-impl Host {
+impl HostFacts {
     pub fn read() -> Self {
         let swap = |name: &str| memory_kb(name);
         Self {
@@ -47,7 +47,7 @@ impl Host {
 }
 
 /// A finding for everything that could be read.
-pub fn examine(host: &Host) -> Vec<Finding> {
+pub fn examine(host: &HostFacts) -> Vec<Finding> {
     let findings = [
         host.huge_pages.as_deref().map(huge_pages),
         host.overcommit.map(overcommit),
@@ -93,7 +93,7 @@ fn queue(name: &str, setting: &str, max: u64) -> Finding {
     )
 }
 
-fn swap(host: &Host) -> Option<Finding> {
+fn swap(host: &HostFacts) -> Option<Finding> {
     let total = host.swap_total_kb?;
     if total == 0 {
         return Some(Finding::good("swap: none"));
@@ -188,18 +188,18 @@ const STEAL_FIELD: usize = 7;
 mod tests {
     use super::{super::Level, *};
 
-    fn levels(host: &Host) -> Vec<Level> {
+    fn levels(host: &HostFacts) -> Vec<Level> {
         examine(host).iter().map(|finding| finding.level).collect()
     }
 
     #[test]
     fn what_cannot_be_read_is_not_judged() {
-        assert_eq!(examine(&Host::default()), []);
+        assert_eq!(examine(&HostFacts::default()), []);
     }
 
     #[test]
     fn a_bad_host_and_a_good_one() {
-        let bad = Host {
+        let bad = HostFacts {
             huge_pages: Some("[always] madvise never".into()),
             overcommit: Some(0),
             somaxconn: Some(128),
@@ -214,7 +214,7 @@ mod tests {
         };
         assert!(!levels(&bad).contains(&Level::Good));
         assert_eq!(levels(&bad).len(), 9);
-        let good = Host {
+        let good = HostFacts {
             huge_pages: Some("always [madvise] never".into()),
             overcommit: Some(1),
             somaxconn: Some(4096),

@@ -6,14 +6,14 @@ mod server;
 
 use std::{net::IpAddr, process::ExitCode};
 
-use bobbin_client::Address;
+use bobbin_client::ServerAddress;
 
 use crate::{session::Session, terminal};
 
 /// Examines the host and the server. The status is 1 when the server cannot be reached.
 pub fn run(session: &mut Session) -> ExitCode {
     out!("This machine\n");
-    for finding in host::examine(&host::Host::read()) {
+    for finding in host::examine(&host::HostFacts::read()) {
         out!("{}", finding.show());
     }
     out!("\nThe server at {}\n", session.address);
@@ -80,10 +80,10 @@ impl Finding {
     }
 }
 
-fn is_here(address: &Address) -> bool {
+fn is_here(address: &ServerAddress) -> bool {
     match address {
-        Address::Unix(_) => true,
-        Address::Tcp { host, .. } => {
+        ServerAddress::Unix(_) => true,
+        ServerAddress::Tcp { host, .. } => {
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
         }
     }

@@ -1,12 +1,12 @@
 //! What the server says of itself.
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{RespClient, Value};
 
 use super::Finding;
 use crate::modes::{info::Info, server, statistics::human};
 
 /// A finding for everything that the server tells.
-pub fn examine(client: &mut Client) -> Vec<Finding> {
+pub fn examine(client: &mut RespClient) -> Vec<Finding> {
     let info = server::ask(client, &["INFO", "everything"]);
     if let Some(text) = info.as_error() {
         let text = String::from_utf8_lossy(text).into_owned();
@@ -35,7 +35,7 @@ fn name(info: &Info) -> Finding {
     Finding::good(format!("{name} {version}, {role}, up {days:.1} days{threads}"))
 }
 
-fn slow_log(client: &mut Client) -> Option<Finding> {
+fn slow_log(client: &mut RespClient) -> Option<Finding> {
     let threshold = option(client, "slowlog-log-slower-than");
     if threshold.as_deref() == Some("-1") {
         return Some(Finding::note(
@@ -70,7 +70,7 @@ fn slow_entry(entry: &Value) -> Option<(i64, String)> {
     Some((micros.as_integer()?, words.join(" ")))
 }
 
-fn latency_events(client: &mut Client) -> Option<Finding> {
+fn latency_events(client: &mut RespClient) -> Option<Finding> {
     if option(client, "latency-monitor-threshold")? == "0" {
         return Some(Finding::note(
             "latency events: not monitored",
@@ -145,7 +145,7 @@ fn memory(info: &Info) -> Vec<Finding> {
     findings
 }
 
-fn persistence(client: &mut Client, info: &Info) -> Vec<Finding> {
+fn persistence(client: &mut RespClient, info: &Info) -> Vec<Finding> {
     let mut findings = Vec::new();
     let saves = option(client, "save").is_some_and(|save| !save.is_empty());
     let appends = info.integer("aof_enabled") == 1;
@@ -225,7 +225,7 @@ fn keyspace(info: &Info) -> Option<Finding> {
 }
 
 /// The value of an option of the server's configuration, in either version of the protocol.
-fn option(client: &mut Client, name: &str) -> Option<String> {
+fn option(client: &mut RespClient, name: &str) -> Option<String> {
     let value = match server::ask(client, &["CONFIG", "GET", name]) {
         Value::Map(pairs) => pairs.into_iter().next()?.1,
         Value::Array(pair) => pair.into_iter().nth(1)?,

@@ -5,11 +5,11 @@ mod watch;
 
 use std::process::ExitCode;
 
-use bobbin_client::Client;
+use bobbin_client::RespClient;
 
 use super::{
     big_keys::CYCLES_BETWEEN_PAUSES,
-    server::{self, Scan},
+    server::{self, KeyScan},
 };
 use crate::{format::quoted, interrupt, session::Session};
 
@@ -23,7 +23,7 @@ pub fn run(session: &mut Session) -> ExitCode {
     }
     let hold = interrupt::hold();
     let mut top = Top { wanted, keys: Vec::new() };
-    let mut scan = Scan::new(session, 0, CYCLES_BETWEEN_PAUSES);
+    let mut scan = KeyScan::new(session, 0, CYCLES_BETWEEN_PAUSES);
     let client = session.connect_or_exit();
     let total = server::count_keys(client);
     out!("{INTRODUCTION}");
@@ -74,7 +74,7 @@ pub fn run(session: &mut Session) -> ExitCode {
 
 /// Whether the policy is one with counts. A server that does not say is taken to have them: then
 /// OBJECT FREQ has the last word.
-fn counts_uses(client: &mut Client) -> bool {
+fn counts_uses(client: &mut RespClient) -> bool {
     let info = server::ask(client, &["INFO", "memory"]);
     let info = String::from_utf8_lossy(info.as_bytes().unwrap_or_default()).into_owned();
     let policy = info.lines().find_map(|line| line.strip_prefix("maxmemory_policy:"));
@@ -101,7 +101,7 @@ impl Top {
     }
 }
 
-fn frequencies(client: &mut Client, keys: &[Vec<u8>]) -> Result<Vec<i64>, String> {
+fn frequencies(client: &mut RespClient, keys: &[Vec<u8>]) -> Result<Vec<i64>, String> {
     for key in keys {
         client.send(&[b"OBJECT", &b"FREQ"[..], key]);
     }

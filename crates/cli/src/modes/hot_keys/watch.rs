@@ -7,13 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, Value};
+use bobbin_client::{RespClient, Value};
 
 use super::super::{progress::Progress, server};
 use crate::{format::quoted, interrupt};
 
 /// Watches and tells. `None`: the server has no HOTKEYS.
-pub fn run(client: &mut Client, wanted: usize, interval: Option<Duration>) -> Option<ExitCode> {
+pub fn run(client: &mut RespClient, wanted: usize, interval: Option<Duration>) -> Option<ExitCode> {
     let length = interval.unwrap_or(LENGTH).clamp(LENGTH_MIN, LENGTH_MAX);
     let session = match begin(client, wanted.min(COUNT_MAX), length) {
         Ok(session) => session,
@@ -52,7 +52,7 @@ enum Watch {
     Others,
 }
 
-fn begin(client: &mut Client, count: usize, length: Duration) -> Result<Watch, String> {
+fn begin(client: &mut RespClient, count: usize, length: Duration) -> Result<Watch, String> {
     let count = count.to_string();
     // It ends by itself if no client is left to end it.
     let duration = (length.as_secs() + 2).to_string();

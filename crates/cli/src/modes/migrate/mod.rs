@@ -12,10 +12,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bobbin_client::{Address, Target, TlsConnector, Transport};
+use bobbin_client::{ServerAddress, Target, TlsConnector, Transport};
 
-use self::link::{Link, refuse_own_machine};
-use self::node::{Facts, Node};
+use self::link::{LinkWatch, refuse_own_machine};
+use self::node::{MigrationNode, NodeFacts};
 use self::sample::Samples;
 use super::statistics::human;
 use crate::options::Options;
@@ -89,8 +89,8 @@ impl Migration {
     fn run(&self, session: &Session) -> Result<(), String> {
         let mut of_target = session.options.target.clone();
         of_target.address = session.address.clone();
-        let mut target = Node::connect(&of_target, &session.options.transport)?;
-        let mut source = Node::connect(&self.source, &self.transport(&session.options)?)?;
+        let mut target = MigrationNode::connect(&of_target, &session.options.transport)?;
+        let mut source = MigrationNode::connect(&self.source, &self.transport(&session.options)?)?;
         let facts = source.facts()?;
         out!("From  {} at {}: {}\n", facts.program(), source.address, facts.summary());
         let there = target.facts()?;
@@ -128,7 +128,12 @@ impl Migration {
     }
 
     /// Has the target follow the source, if it does not.
-    fn follow(&self, target: &mut Node, source: &Facts, there: &Facts) -> Result<(), String> {
+    fn follow(
+        &self,
+        target: &mut MigrationNode,
+        source: &NodeFacts,
+        there: &NodeFacts,
+    ) -> Result<(), String> {
         let (host, port) = place_of(&self.source.address, SOURCE_SOCKET)?;
         if source.is_on("cluster_enabled") {
             return Err("The source is a node of a cluster, which nobody can follow alone.".into());
@@ -153,7 +158,12 @@ impl Migration {
     }
 
     /// Stops the writers of the source, waits for what they wrote, and has the target take over.
-    fn switch(&self, source: &mut Node, target: &mut Node, here: &Target) -> Result<(), String> {
+    fn switch(
+        &self,
+        source: &mut MigrationNode,
+        target: &mut MigrationNode,
+        here: &Target,
+    ) -> Result<(), String> {
         let pause_ms = PAUSE.as_millis().to_string();
         let started = Instant::now();
         source.demand(&["CLIENT", "PAUSE", &pause_ms, "WRITE"]).map_err(|error| {
@@ -186,8 +196,8 @@ impl Migration {
     /// back. Until there is a link nobody knows to what server the address leads there.
     fn follow_back(
         &self,
-        source: &mut Node,
-        target: &mut Node,
+        source: &mut MigrationNode,
+        target: &mut MigrationNode,
         here: &Target,
     ) -> Result<(), String> {
         let (host, port) = place_of(&here.address, WAY_BACK_SOCKET)?;
@@ -197,7 +207,7 @@ impl Migration {
         }
         source.demand(&["REPLICAOF", host, &port.to_string()])?;
         source.demand(&["CLIENT", "UNPAUSE"])?;
-        let (mut link, mut view) = (Link::default(), View::new());
+        let (mut link, mut view) = (LinkWatch::default(), View::new());
         loop {
             let (there, back) = (target.facts()?, source.facts()?);
             let is_up = link.look(&there, &back).map_err(|error| {
@@ -226,15 +236,19 @@ impl Migration {
 }
 
 /// Where a server of this address can be followed.
-fn place_of<'a>(address: &'a Address, complaint: &str) -> Result<(&'a str, u16), String> {
+fn place_of<'a>(address: &'a ServerAddress, complaint: &str) -> Result<(&'a str, u16), String> {
     match address {
-        Address::Tcp { host, port } => Ok((host.as_str(), *port)),
-        Address::Unix(_) => Err(complaint.into()),
+        ServerAddress::Tcp { host, port } => Ok((host.as_str(), *port)),
+        ServerAddress::Unix(_) => Err(complaint.into()),
     }
 }
 
 /// Waits until the target has all that the source wrote, and makes it a primary.
-fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(), String> {
+fn take_over(
+    source: &mut MigrationNode,
+    target: &mut MigrationNode,
+    started: Instant,
+) -> Result<(), String> {
     // What was written just before may not be in the source's stream yet.
     let (mut end, mut still) = (source.facts()?.offset(), 0);
     while still < STILL_LOOKS || target.facts()?.offset() < end {
@@ -251,9 +265,9 @@ fn take_over(source: &mut Node, target: &mut Node, started: Instant) -> Result<(
 
 /// Shows how far the target is, until it has been in step for a while and enough keys were
 /// compared.
-fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
+fn watch(source: &mut MigrationNode, target: &mut MigrationNode) -> Result<Samples, String> {
     let (mut samples, mut view) = (Samples::default(), View::new());
-    let (mut calm, mut link) = (0, Link::default());
+    let (mut calm, mut link) = (0, LinkWatch::default());
     while calm < CALM_LOOKS && samples.different.len() < DIFFERENT_MAX {
         let (here, there) = (source.facts()?, target.facts()?);
         let lag = here.offset() - there.offset();
@@ -276,7 +290,7 @@ fn watch(source: &mut Node, target: &mut Node) -> Result<Samples, String> {
     Ok(samples)
 }
 
-fn phase(there: &Facts, lag: i64) -> Phase {
+fn phase(there: &NodeFacts, lag: i64) -> Phase {
     if link::copies(there) {
         Phase::Copying
     } else if there.text("master_link_status") != "up" {
@@ -288,7 +302,7 @@ fn phase(there: &Facts, lag: i64) -> Phase {
     }
 }
 
-fn line(phase: Phase, here: &Facts, there: &Facts, lag: i64, samples: &Samples) -> String {
+fn line(phase: Phase, here: &NodeFacts, there: &NodeFacts, lag: i64, samples: &Samples) -> String {
     match phase {
         Phase::Connecting => "connecting    the link is not up; see the target's log".to_owned(),
         Phase::Copying => format!("copying       {} of {} keys", there.keys(), here.keys()),
@@ -299,9 +313,9 @@ fn line(phase: Phase, here: &Facts, there: &Facts, lag: i64, samples: &Samples) 
 
 /// Compares some keys of each database.
 fn compare(
-    source: &mut Node,
-    target: &mut Node,
-    here: &Facts,
+    source: &mut MigrationNode,
+    target: &mut MigrationNode,
+    here: &NodeFacts,
     samples: &mut Samples,
 ) -> Result<(), String> {
     let total = here.keys().max(1);
@@ -324,7 +338,7 @@ fn tell_differences(samples: &Samples) -> String {
     text + "Does anybody write to the target? It is not ready to take over."
 }
 
-fn how_to_switch(source: &Address) -> String {
+fn how_to_switch(source: &ServerAddress) -> String {
     format!(
         "Ready. To switch, with writes standing still for a moment: the same command with \
          \"switch\".\nWith \"switch back\" {source} becomes a replica of the new primary.\n"

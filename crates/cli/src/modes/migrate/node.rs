@@ -2,30 +2,30 @@
 
 use std::time::Duration;
 
-use bobbin_client::{Address, Client, Target, Transport, Value, error_text};
+use bobbin_client::{RespClient, ServerAddress, Target, Transport, Value, error_text};
 
 use crate::modes::info::{Info, part};
 use crate::modes::statistics::human;
 use crate::session::explain;
 
-pub struct Node {
-    pub address: Address,
-    client: Client,
+pub struct MigrationNode {
+    pub address: ServerAddress,
+    client: RespClient,
     database: u32,
 }
 
 /// What INFO says of a server that matters here.
-pub struct Facts {
+pub struct NodeFacts {
     info: Info,
     /// The numbers of the databases that have keys, and how many.
     pub databases: Vec<(u32, u64)>,
 }
 
-impl Node {
+impl MigrationNode {
     /// Connects and logs in.
     pub fn connect(target: &Target, transport: &Transport) -> Result<Self, String> {
         let address = target.address.clone();
-        let client = Client::connect_to(&address, transport)
+        let client = RespClient::connect_to(&address, transport)
             .map_err(|error| format!("Could not connect to {address}: {}", error_text(&error)))?;
         let mut node = Self { address, client, database: 0 };
         // Both may be behind a network that drops what is idle.
@@ -74,14 +74,14 @@ impl Node {
         Ok(())
     }
 
-    pub fn facts(&mut self) -> Result<Facts, String> {
+    pub fn facts(&mut self) -> Result<NodeFacts, String> {
         let reply = self.demand(&["INFO"])?;
         let info = Info::read(&reply);
-        Ok(Facts { databases: databases(&info), info })
+        Ok(NodeFacts { databases: databases(&info), info })
     }
 }
 
-impl Facts {
+impl NodeFacts {
     #[cfg(test)]
     pub fn of(text: &str) -> Self {
         Self { databases: Vec::new(), info: Info::read(&Value::Bulk(text.into())) }
@@ -154,16 +154,16 @@ mod tests {
 
     #[test]
     fn a_replica_of_another_server_with_the_same_port() {
-        let source = Facts::of("role:master\r\nmaster_replid:aa\r\n");
+        let source = NodeFacts::of("role:master\r\nmaster_replid:aa\r\n");
         let replica = |host: &str, id: &str| {
             let place = format!("role:slave\r\nmaster_host:{host}\r\nmaster_port:6379\r\n");
-            Facts::of(&format!("{place}master_replid:{id}\r\n"))
+            NodeFacts::of(&format!("{place}master_replid:{id}\r\n"))
         };
         assert!(!replica("b", "bb").follows(&source, "a", 6379));
         // There is no link yet, and here it has another name.
         assert!(replica("a", "bb").follows(&source, "a", 6379));
         assert!(replica("b", "aa").follows(&source, "a", 7000));
-        assert!(!Facts::of("role:master\r\nmaster_replid:aa\r\n").follows(&source, "a", 6379));
+        assert!(!NodeFacts::of("role:master\r\nmaster_replid:aa\r\n").follows(&source, "a", 6379));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bobbin_client::Value;
 
-use super::node::Node;
+use super::node::MigrationNode;
 
 /// What was found so far.
 #[derive(Default)]
@@ -30,8 +30,8 @@ impl Samples {
     /// Compares a random key of a database; `false`: there is none.
     pub fn take(
         &mut self,
-        source: &mut Node,
-        target: &mut Node,
+        source: &mut MigrationNode,
+        target: &mut MigrationNode,
         database: u32,
     ) -> Result<bool, String> {
         source.select(database)?;
@@ -58,7 +58,11 @@ impl Samples {
     }
 }
 
-fn compare(source: &mut Node, target: &mut Node, key: &[u8]) -> Result<Comparison, String> {
+fn compare(
+    source: &mut MigrationNode,
+    target: &mut MigrationNode,
+    key: &[u8],
+) -> Result<Comparison, String> {
     let mut outcome = Comparison::Moving;
     for attempt in 0..ATTEMPTS {
         let before = View::of(source, key)?;
@@ -88,7 +92,7 @@ struct View {
 }
 
 impl View {
-    fn of(node: &mut Node, key: &[u8]) -> Result<Self, String> {
+    fn of(node: &mut MigrationNode, key: &[u8]) -> Result<Self, String> {
         let kind = node.demand(&[b"TYPE", key])?;
         let kind = String::from_utf8_lossy(kind.as_bytes().unwrap_or_default()).into_owned();
         // Servers before 7.0 do not know it: then deadlines are not compared.

@@ -1,6 +1,6 @@
 //! What happened between two samples.
 
-use super::sample::{Command, Connection, Sample, Thread};
+use super::sample::{ClientSample, CommandSample, Sample, Thread};
 
 /// A sample, and one before it of the same process, if there is one.
 pub struct Change<'a> {
@@ -70,8 +70,8 @@ impl<'a> Change<'a> {
         (calls > 0.0 && us >= 0.0).then(|| us / calls)
     }
 
-    pub fn command(&self, now: &Command) -> Option<CommandChange> {
-        let none = Command::default();
+    pub fn command(&self, now: &CommandSample) -> Option<CommandChange> {
+        let none = CommandSample::default();
         let found = self.before?.commands.iter().find(|before| before.name == now.name);
         let before = found.unwrap_or(&none);
         let grown = |now: u64, before: u64| self.growth(now as f64, before as f64);
@@ -91,10 +91,10 @@ impl<'a> Change<'a> {
     pub fn connections(&self) -> Vec<ConnectionChange> {
         let nobody = Vec::new();
         let before = self.before.and_then(|before| before.clients.given()).unwrap_or(&nobody);
-        let before: std::collections::HashMap<u64, &Connection> =
+        let before: std::collections::HashMap<u64, &ClientSample> =
             before.iter().map(|connection| (connection.id, connection)).collect();
         let now = self.now.clients.given().unwrap_or(&nobody);
-        let rate = |now: &Connection, of: fn(&Connection) -> Option<u64>| {
+        let rate = |now: &ClientSample, of: fn(&ClientSample) -> Option<u64>| {
             let before = of(before.get(&now.id)?)?;
             self.growth(of(now)? as f64, before as f64)
         };
@@ -178,7 +178,7 @@ mod tests {
     fn threads_and_connections() {
         let mut before = of_info(0, "worker_0:busy_us=1000000,commands=5\n");
         let mut now = of_info(1, "worker_0:busy_us=1250000,commands=9\nworker_1:busy_us=1\n");
-        let connection = |id, commands| Connection { id, commands, ..Connection::default() };
+        let connection = |id, commands| ClientSample { id, commands, ..ClientSample::default() };
         before.clients = Answer::Given(vec![connection(7, Some(10))]);
         now.clients = Answer::Given(vec![connection(8, Some(9)), connection(7, Some(12))]);
         let change = Change::new(&now, Some(&before));

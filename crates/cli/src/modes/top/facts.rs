@@ -3,7 +3,7 @@
 use super::{change::Change, text};
 
 /// Lines about one subject.
-pub struct Group {
+pub struct FactGroup {
     pub title: &'static str,
     pub facts: Vec<Fact>,
 }
@@ -11,33 +11,33 @@ pub struct Group {
 pub struct Fact {
     pub label: &'static str,
     pub value: String,
-    pub level: Level,
+    pub level: Severity,
 }
 
 /// Whether somebody should look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum Severity {
     Calm,
     Warning,
     Alarm,
 }
 
-impl Group {
+impl FactGroup {
     fn new(title: &'static str) -> Self {
         Self { title, facts: Vec::new() }
     }
 
     fn add(&mut self, label: &'static str, value: impl Into<String>) {
-        self.mark(label, value, Level::Calm);
+        self.mark(label, value, Severity::Calm);
     }
 
-    fn mark(&mut self, label: &'static str, value: impl Into<String>, level: Level) {
+    fn mark(&mut self, label: &'static str, value: impl Into<String>, level: Severity) {
         self.facts.push(Fact { label, value: value.into(), level });
     }
 }
 
 /// All groups, in the order in which they are shown.
-pub fn groups(change: &Change) -> Vec<Group> {
+pub fn groups(change: &Change) -> Vec<FactGroup> {
     vec![
         load(change),
         memory(change),
@@ -71,8 +71,8 @@ pub fn heading(change: &Change, address: &str) -> String {
     parts.join("  ")
 }
 
-pub fn load(change: &Change) -> Group {
-    let mut group = Group::new("Load");
+pub fn load(change: &Change) -> FactGroup {
+    let mut group = FactGroup::new("Load");
     group.add("commands/s", rate(change, "total_commands_processed", text::count));
     let mean = change.mean_us().map_or_else(unknown, text::micros);
     group.add("time of a command", mean);
@@ -80,7 +80,8 @@ pub fn load(change: &Change) -> Group {
     group.add("received/s", rate(change, "total_net_input_bytes", text::bytes));
     group.add("sent/s", rate(change, "total_net_output_bytes", text::bytes));
     let errors = change.rate("total_error_replies");
-    let level = if errors.is_some_and(|rate| rate > 0.0) { Level::Warning } else { Level::Calm };
+    let level =
+        if errors.is_some_and(|rate| rate > 0.0) { Severity::Warning } else { Severity::Calm };
     group.mark("errors/s", errors.map_or_else(unknown, text::count), level);
     group
 }
@@ -91,17 +92,17 @@ pub fn memory_share(change: &Change) -> Option<f64> {
     Some((change.now.info.number("used_memory")?.max(0.0) / limit).min(1.0))
 }
 
-pub fn memory(change: &Change) -> Group {
+pub fn memory(change: &Change) -> FactGroup {
     let info = &change.now.info;
     let size = |name| info.number(name).map_or_else(unknown, text::bytes);
-    let mut group = Group::new("Memory");
+    let mut group = FactGroup::new("Memory");
     match memory_share(change) {
         None => group.add("used", format!("{}, no limit", size("used_memory"))),
         Some(share) => {
             // A cache is full as a rule: it evicts.
             let refuses = info.text("maxmemory_policy") == Some("noeviction");
             let is_near = refuses && share >= MEMORY_SHARE_WARNING;
-            let level = if is_near { Level::Warning } else { Level::Calm };
+            let level = if is_near { Severity::Warning } else { Severity::Calm };
             let limit = size("maxmemory");
             let used = format!("{} of {limit}, {}", size("used_memory"), text::percent(share));
             group.mark("used", used, level);
@@ -115,19 +116,20 @@ pub fn memory(change: &Change) -> Group {
     group
 }
 
-pub fn clients(change: &Change) -> Group {
+pub fn clients(change: &Change) -> FactGroup {
     let info = &change.now.info;
     let whole = |name| info.number(name).map_or_else(unknown, text::count);
-    let mut group = Group::new("Clients");
+    let mut group = FactGroup::new("Clients");
     let (connected, most) = (info.number("connected_clients"), info.number("maxclients"));
     let is_near = connected.zip(most).is_some_and(|(now, most)| most > 0.0 && now >= most * 0.9);
-    let level = if is_near { Level::Warning } else { Level::Calm };
+    let level = if is_near { Severity::Warning } else { Severity::Calm };
     let limit = most.map_or_else(String::new, |most| format!(" of {}", text::count(most)));
     group.mark("connected", format!("{}{limit}", whole("connected_clients")), level);
     group.add("blocked", whole("blocked_clients"));
     group.add("new/s", rate(change, "total_connections_received", text::count));
     let rejected = change.rate("rejected_connections");
-    let level = if rejected.is_some_and(|rate| rate > 0.0) { Level::Alarm } else { Level::Calm };
+    let level =
+        if rejected.is_some_and(|rate| rate > 0.0) { Severity::Alarm } else { Severity::Calm };
     group.mark("rejected/s", rejected.map_or_else(unknown, text::count), level);
     group.add("tracking", whole("tracking_clients"));
     let buffers = info.number("mem_clients_normal");
@@ -135,13 +137,13 @@ pub fn clients(change: &Change) -> Group {
     group
 }
 
-pub fn keys(change: &Change) -> Group {
+pub fn keys(change: &Change) -> FactGroup {
     let databases = &change.now.databases;
-    let total = |of: fn(&super::sample::Database) -> u64| {
+    let total = |of: fn(&super::sample::DatabaseSample) -> u64| {
         // A sum of nothing is -0.
         text::count(databases.iter().fold(0.0, |sum, database| sum + of(database) as f64))
     };
-    let mut group = Group::new("Keys");
+    let mut group = FactGroup::new("Keys");
     group.add("keys", total(|database| database.keys));
     group.add("with expiry", total(|database| database.expiring));
     group.add("hits", change.hit_share().map_or_else(unknown, text::percent));
@@ -151,15 +153,15 @@ pub fn keys(change: &Change) -> Group {
     group
 }
 
-pub fn persistence(change: &Change) -> Group {
+pub fn persistence(change: &Change) -> FactGroup {
     let info = &change.now.info;
-    let mut group = Group::new("Persistence");
+    let mut group = FactGroup::new("Persistence");
     if info.is_on("loading") {
         let share = info.number("loading_loaded_perc").unwrap_or(0.0);
-        group.mark("loading", text::percent(share / 100.0), Level::Warning);
+        group.mark("loading", text::percent(share / 100.0), Severity::Warning);
     }
     let status = shown(change, "rdb_last_bgsave_status").unwrap_or_else(unknown);
-    let level = if status == "err" { Level::Alarm } else { Level::Calm };
+    let level = if status == "err" { Severity::Alarm } else { Severity::Calm };
     let saved = info.number("rdb_last_save_time").filter(|time| *time > 0.0);
     let ago = saved
         .zip(change.now.unix_seconds())
@@ -182,16 +184,16 @@ pub fn persistence(change: &Change) -> Group {
     let rewriting = if info.is_on("aof_rewrite_in_progress") { ", rewriting" } else { "" };
     let status = |name| info.text(name).is_some_and(|status| status == "err");
     let is_bad = status("aof_last_write_status") || status("aof_last_bgrewrite_status");
-    let (failed, level) = if is_bad { (", failed", Level::Alarm) } else { ("", Level::Calm) };
+    let (failed, level) = if is_bad { (", failed", Severity::Alarm) } else { ("", Severity::Calm) };
     group.mark("log", format!("{size}{rewriting}{failed}"), level);
     let delayed = info.number("aof_delayed_fsync");
     group.add("late syncs", delayed.map_or_else(unknown, text::count));
     group
 }
 
-pub fn replication(change: &Change) -> Group {
+pub fn replication(change: &Change) -> FactGroup {
     let info = &change.now.info;
-    let mut group = Group::new("Replication");
+    let mut group = FactGroup::new("Replication");
     if info.text("role") != Some("slave") {
         group.add("role", "primary");
         let replicas = info.number("connected_slaves");
@@ -211,21 +213,21 @@ pub fn replication(change: &Change) -> Group {
     let port = shown(change, "master_port").unwrap_or_else(unknown);
     group.add("primary", format!("{host}:{port}"));
     let link = shown(change, "master_link_status").unwrap_or_else(unknown);
-    let level = if link == "up" { Level::Calm } else { Level::Alarm };
+    let level = if link == "up" { Severity::Calm } else { Severity::Alarm };
     group.mark("link", link, level);
     if info.is_on("master_sync_in_progress") {
-        group.mark("copy", "under way", Level::Warning);
+        group.mark("copy", "under way", Severity::Warning);
     }
     group.add("stream/s", rate(change, "slave_repl_offset", text::bytes));
     group
 }
 
 /// `10.0.0.2:6379 online, 12B behind`
-fn replica(change: &Change, value: &str) -> (String, Level) {
+fn replica(change: &Change, value: &str) -> (String, Severity) {
     use crate::modes::info::part;
     let shown = |name| text::safe(part(value, name).unwrap_or("?").as_bytes(), VALUE_LEN_MAX);
     let state = shown("state");
-    let level = if state == "online" { Level::Calm } else { Level::Warning };
+    let level = if state == "online" { Severity::Calm } else { Severity::Warning };
     let offset = part(value, "offset").and_then(|offset| offset.parse::<f64>().ok());
     let behind = change.now.info.number("master_repl_offset").zip(offset);
     let behind =
@@ -257,7 +259,7 @@ mod tests {
     use super::super::sample::tests::of_info;
     use super::*;
 
-    fn find(groups: &[Group], title: &str, label: &str) -> Option<(String, Level)> {
+    fn find(groups: &[FactGroup], title: &str, label: &str) -> Option<(String, Severity)> {
         let group = groups.iter().find(|group| group.title == title)?;
         let fact = group.facts.iter().find(|fact| fact.label == label)?;
         Some((fact.value.clone(), fact.level))
@@ -269,9 +271,9 @@ mod tests {
         let change = Change::new(&sample, None);
         let groups = groups(&change);
         assert_eq!(groups.len(), 6);
-        assert_eq!(find(&groups, "Load", "commands/s"), Some(("-".into(), Level::Calm)));
-        assert_eq!(find(&groups, "Persistence", "log"), Some(("off".into(), Level::Calm)));
-        assert_eq!(find(&groups, "Keys", "keys"), Some(("0".into(), Level::Calm)));
+        assert_eq!(find(&groups, "Load", "commands/s"), Some(("-".into(), Severity::Calm)));
+        assert_eq!(find(&groups, "Persistence", "log"), Some(("off".into(), Severity::Calm)));
+        assert_eq!(find(&groups, "Keys", "keys"), Some(("0".into(), Severity::Calm)));
         assert_eq!(heading(&change, "h:1"), "a server  h:1");
     }
 
@@ -285,11 +287,11 @@ mod tests {
         let groups = groups(&Change::new(&now, Some(&before)));
         let found = |title, label| find(&groups, title, label).unwrap();
         assert_eq!(heading(&Change::new(&now, None), "h:1"), "a server  h:1  replica");
-        assert_eq!(found("Memory", "used"), ("950B of 1000B, 95.0%".into(), Level::Warning));
-        assert_eq!(found("Persistence", "snapshot").1, Level::Alarm);
-        assert_eq!(found("Replication", "link"), ("down".into(), Level::Alarm));
-        assert_eq!(found("Clients", "connected"), ("95 of 100".into(), Level::Warning));
-        assert_eq!(found("Clients", "rejected/s"), ("4".into(), Level::Alarm));
+        assert_eq!(found("Memory", "used"), ("950B of 1000B, 95.0%".into(), Severity::Warning));
+        assert_eq!(found("Persistence", "snapshot").1, Severity::Alarm);
+        assert_eq!(found("Replication", "link"), ("down".into(), Severity::Alarm));
+        assert_eq!(found("Clients", "connected"), ("95 of 100".into(), Severity::Warning));
+        assert_eq!(found("Clients", "rejected/s"), ("4".into(), Severity::Alarm));
     }
 
     #[test]
@@ -303,7 +305,7 @@ mod tests {
         let change = Change::new(&sample, None);
         let (words, level) = find(&groups(&change), "Replication", "replica").unwrap();
         assert_eq!(words, "10.0.0.2:6380 wait_bgsave, 12B behind");
-        assert_eq!(level, Level::Warning);
+        assert_eq!(level, Severity::Warning);
         assert_eq!(heading(&change, "h:1"), "redis 7.0.0  h:1  primary  up 1m 1s");
     }
 }

@@ -23,7 +23,7 @@ use std::{
 };
 
 use self::{
-    model::Model,
+    model::TopModel,
     player::Recording,
     sample::Question,
     sampler::{News, Sampler},
@@ -34,7 +34,7 @@ use crate::{options::Repeat, session::Session, terminal};
 pub fn run(session: &Session) -> ExitCode {
     let started = Instant::now();
     let interval = session.options.interval.unwrap_or(INTERVAL);
-    let model = Model::new(session.address.to_string(), interval);
+    let model = TopModel::new(session.address.to_string(), interval);
     if terminal::has_screen() {
         return screen::run(model, Sampler::start(session, started, interval, &[]), started);
     }
@@ -64,7 +64,7 @@ pub fn replay(session: &Session, words: &[Vec<u8>]) -> ExitCode {
         }
     };
     let interval = session.options.interval.unwrap_or(INTERVAL);
-    let mut model = Model::new(recording.header.server.clone(), interval);
+    let mut model = TopModel::new(recording.header.server.clone(), interval);
     model.is_recording = true;
     if terminal::has_screen() {
         return screen::run(model, recording.play(), Instant::now());
@@ -81,7 +81,7 @@ pub fn replay(session: &Session, words: &[Vec<u8>]) -> ExitCode {
 
 /// Prints as many looks as `repeat` says. The first needs two samples, as it shows rates.
 fn print(
-    mut model: Model,
+    mut model: TopModel,
     sampler: &Sampler,
     interval: Duration,
     repeat: Repeat,

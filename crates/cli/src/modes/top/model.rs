@@ -5,38 +5,38 @@ use std::{collections::VecDeque, time::Duration};
 use super::{
     change::Change,
     sample::Sample,
-    table::{Sort, Table},
+    table::{Sort, ViewTable},
     views::View,
 };
-use crate::keyboard::Key;
+use crate::keyboard::KeyPress;
 
-pub struct Model {
+pub struct TopModel {
     /// Where the server is.
     pub address: String,
     /// Between two looks.
     interval: Duration,
-    pub link: Link,
+    pub link: ServerLink,
     pub view: View,
-    pub input: Input,
+    pub input: InputMode,
     /// No new samples are taken in.
     pub is_frozen: bool,
     /// What is shown happened before.
     pub is_recording: bool,
     /// What the last action came to.
     pub notice: Option<String>,
-    pub commands_per_second: History,
-    pub round_trip_us: History,
+    pub commands_per_second: RecentValues,
+    pub round_trip_us: RecentValues,
     now: Option<Sample>,
     before: Option<Sample>,
     /// For each view, in the order of [`View::ALL`].
-    lists: Vec<List>,
+    lists: Vec<RowList>,
     /// Since the start of this program; and when the server answered last.
     time: Duration,
     heard: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum ServerLink {
     Connecting,
     Up,
     /// Why there is none. It is tried again.
@@ -45,7 +45,7 @@ pub enum Link {
 
 /// Where keys go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
+pub enum InputMode {
     Normal,
     /// Into the filter of the view.
     Filter,
@@ -73,7 +73,7 @@ pub enum Action {
 
 /// How a view's rows are shown.
 #[derive(Clone, Debug)]
-pub struct List {
+pub struct RowList {
     pub sort: Sort,
     pub filter: String,
     /// The row that is selected, by what stays the same and by its place.
@@ -83,23 +83,23 @@ pub struct List {
 
 /// The latest values, the last one last.
 #[derive(Default)]
-pub struct History(VecDeque<f64>);
+pub struct RecentValues(VecDeque<f64>);
 
-impl Model {
+impl TopModel {
     pub fn new(address: String, interval: Duration) -> Self {
         let list =
-            |view: View| List { sort: view.sort(), filter: String::new(), id: None, place: 0 };
+            |view: View| RowList { sort: view.sort(), filter: String::new(), id: None, place: 0 };
         Self {
             address,
             interval,
-            link: Link::Connecting,
+            link: ServerLink::Connecting,
             view: View::Overview,
-            input: Input::Normal,
+            input: InputMode::Normal,
             is_frozen: false,
             is_recording: false,
             notice: None,
-            commands_per_second: History::default(),
-            round_trip_us: History::default(),
+            commands_per_second: RecentValues::default(),
+            round_trip_us: RecentValues::default(),
             now: None,
             before: None,
             lists: View::ALL.into_iter().map(list).collect(),
@@ -110,7 +110,7 @@ impl Model {
 
     /// Takes in a sample, unless what is shown is frozen.
     pub fn take(&mut self, sample: Sample) {
-        self.link = Link::Up;
+        self.link = ServerLink::Up;
         self.heard = sample.at;
         self.time = self.time.max(sample.at);
         if self.is_frozen {
@@ -126,7 +126,7 @@ impl Model {
     }
 
     pub fn lose(&mut self, reason: String) {
-        self.link = Link::Lost(reason);
+        self.link = ServerLink::Lost(reason);
         self.before = None;
     }
 
@@ -149,12 +149,12 @@ impl Model {
         Some(Change::new(self.now.as_ref()?, self.before.as_ref()))
     }
 
-    pub fn list(&self) -> &List {
+    pub fn list(&self) -> &RowList {
         &self.lists[self.view.place()]
     }
 
     /// The rows of the view as they are shown. `None` before the first sample.
-    pub fn table(&self) -> Option<Table> {
+    pub fn table(&self) -> Option<ViewTable> {
         let mut table = self.view.table(&self.change()?);
         let list = self.list();
         table.arrange(list.sort, &list.filter);
@@ -162,89 +162,89 @@ impl Model {
     }
 
     /// Which of the rows is selected; 0 without rows.
-    pub fn selected(&self, table: &Table) -> usize {
+    pub fn selected(&self, table: &ViewTable) -> usize {
         let list = self.list();
         let by_id = list.id.as_ref().and_then(|id| table.rows.iter().position(|row| row.id == *id));
         by_id.unwrap_or_else(|| list.place.min(table.rows.len().saturating_sub(1)))
     }
 
-    pub fn handle(&mut self, key: Key) -> Action {
+    pub fn handle(&mut self, key: KeyPress) -> Action {
         self.notice = None;
-        if key == Key::Interrupt {
+        if key == KeyPress::Interrupt {
             return Action::Quit;
         }
         match &self.input {
-            Input::Normal => self.handle_normal(key),
-            Input::Filter => self.handle_filter(key),
-            Input::Confirm { id, .. } => {
+            InputMode::Normal => self.handle_normal(key),
+            InputMode::Filter => self.handle_filter(key),
+            InputMode::Confirm { id, .. } => {
                 let id = *id;
-                self.input = Input::Normal;
-                if matches!(key, Key::Char('y' | 'Y')) {
+                self.input = InputMode::Normal;
+                if matches!(key, KeyPress::Char('y' | 'Y')) {
                     return Action::Kill(id);
                 }
                 self.notice = Some("Nobody was disconnected.".into());
                 Action::None
             }
-            Input::Details | Input::Help => {
-                self.input = Input::Normal;
-                if key == Key::Char('q') { Action::Quit } else { Action::None }
+            InputMode::Details | InputMode::Help => {
+                self.input = InputMode::Normal;
+                if key == KeyPress::Char('q') { Action::Quit } else { Action::None }
             }
         }
     }
 
-    fn handle_normal(&mut self, key: Key) -> Action {
+    fn handle_normal(&mut self, key: KeyPress) -> Action {
         match key {
-            Key::Char('q') => return Action::Quit,
-            Key::Char('?') => self.input = Input::Help,
-            Key::Char(' ') => {
+            KeyPress::Char('q') => return Action::Quit,
+            KeyPress::Char('?') => self.input = InputMode::Help,
+            KeyPress::Char(' ') => {
                 self.is_frozen = !self.is_frozen;
                 return Action::Freeze(self.is_frozen);
             }
-            Key::Char(digit @ '1'..='8') => {
+            KeyPress::Char(digit @ '1'..='8') => {
                 return self.show(digit as usize - '1' as usize);
             }
-            Key::Tab => return self.show((self.view.place() + 1) % View::ALL.len()),
-            Key::BackTab => {
+            KeyPress::Tab => return self.show((self.view.place() + 1) % View::ALL.len()),
+            KeyPress::BackTab => {
                 return self.show((self.view.place() + View::ALL.len() - 1) % View::ALL.len());
             }
-            Key::Char('k') => self.ask_to_kill(),
+            KeyPress::Char('k') => self.ask_to_kill(),
             _ if self.view == View::Overview => {}
-            Key::Char('/') => self.input = Input::Filter,
-            Key::Char('r') => {
+            KeyPress::Char('/') => self.input = InputMode::Filter,
+            KeyPress::Char('r') => {
                 let sort = &mut self.list_mut().sort;
                 sort.descends = !sort.descends;
             }
-            Key::Left => self.sort_by_next(false),
-            Key::Right => self.sort_by_next(true),
-            Key::Up => self.select(|place, _| place.saturating_sub(1)),
-            Key::Down => self.select(|place, _| place + 1),
-            Key::PageUp => self.select(|place, _| place.saturating_sub(PAGE_ROWS)),
-            Key::PageDown => self.select(|place, _| place + PAGE_ROWS),
-            Key::Home => self.select(|_, _| 0),
-            Key::End => self.select(|_, count| count),
-            Key::Enter if self.table().is_some_and(|table| !table.rows.is_empty()) => {
-                self.input = Input::Details;
+            KeyPress::Left => self.sort_by_next(false),
+            KeyPress::Right => self.sort_by_next(true),
+            KeyPress::Up => self.select(|place, _| place.saturating_sub(1)),
+            KeyPress::Down => self.select(|place, _| place + 1),
+            KeyPress::PageUp => self.select(|place, _| place.saturating_sub(PAGE_ROWS)),
+            KeyPress::PageDown => self.select(|place, _| place + PAGE_ROWS),
+            KeyPress::Home => self.select(|_, _| 0),
+            KeyPress::End => self.select(|_, count| count),
+            KeyPress::Enter if self.table().is_some_and(|table| !table.rows.is_empty()) => {
+                self.input = InputMode::Details;
             }
-            Key::Escape => self.list_mut().filter.clear(),
+            KeyPress::Escape => self.list_mut().filter.clear(),
             _ => {}
         }
         Action::None
     }
 
-    fn handle_filter(&mut self, key: Key) -> Action {
+    fn handle_filter(&mut self, key: KeyPress) -> Action {
         let filter = &mut self.lists[self.view.place()].filter;
         match key {
-            Key::Char(character) if filter.chars().count() < FILTER_LEN_MAX => {
+            KeyPress::Char(character) if filter.chars().count() < FILTER_LEN_MAX => {
                 filter.push(character);
             }
-            Key::Backspace => {
+            KeyPress::Backspace => {
                 filter.pop();
             }
-            Key::Escape => {
+            KeyPress::Escape => {
                 filter.clear();
-                self.input = Input::Normal;
+                self.input = InputMode::Normal;
             }
-            Key::Enter => self.input = Input::Normal,
+            KeyPress::Enter => self.input = InputMode::Normal,
             _ => {}
         }
         Action::None
@@ -270,7 +270,7 @@ impl Model {
         let words = row.cells[1..5].iter().map(|cell| cell.shown()).filter(|word| !word.is_empty());
         let client = Vec::from_iter(words).join(", ");
         self.list_mut().id = Some(row.id.clone());
-        self.input = Input::Confirm { id, client };
+        self.input = InputMode::Confirm { id, client };
     }
 
     /// From no order over the columns, and around.
@@ -293,12 +293,12 @@ impl Model {
         list.id = table.rows.get(place).map(|row| row.id.clone());
     }
 
-    fn list_mut(&mut self) -> &mut List {
+    fn list_mut(&mut self) -> &mut RowList {
         &mut self.lists[self.view.place()]
     }
 }
 
-impl History {
+impl RecentValues {
     /// What is not known leaves no gap.
     pub fn add(&mut self, value: Option<f64>) {
         self.0.extend(value);
@@ -335,8 +335,8 @@ pub mod tests {
     use bobbin_client::Value;
 
     /// A model with two samples of the text, in which all counters of `# Stats` grew.
-    pub fn with_samples(before: &str, now: &str, clients: &str) -> Model {
-        let mut model = Model::new("127.0.0.1:6379".into(), Duration::from_secs(1));
+    pub fn with_samples(before: &str, now: &str, clients: &str) -> TopModel {
+        let mut model = TopModel::new("127.0.0.1:6379".into(), Duration::from_secs(1));
         for (second, text) in [(1, before), (2, now)] {
             let mut sample = of_info(second, text);
             sample.read(Question::Clients, &Value::Bulk(clients.as_bytes().to_vec()));
@@ -345,49 +345,49 @@ pub mod tests {
         model
     }
 
-    fn press(model: &mut Model, keys: &str) -> Action {
-        keys.chars().map(|key| model.handle(Key::Char(key))).last().unwrap_or(Action::None)
+    fn press(model: &mut TopModel, keys: &str) -> Action {
+        keys.chars().map(|key| model.handle(KeyPress::Char(key))).last().unwrap_or(Action::None)
     }
 
     const CLIENTS: &str = "id=3 addr=a:1 name=web cmd=get tot-mem=30\n\
                            id=5 addr=b:1 name=job cmd=set tot-mem=50\n\
                            id=7 addr=c:1 name=web cmd=get tot-mem=10\n";
 
-    fn ids(model: &Model) -> Vec<String> {
+    fn ids(model: &TopModel) -> Vec<String> {
         model.table().unwrap().rows.iter().map(|row| row.id.clone()).collect()
     }
 
     #[test]
     fn keys_move_between_views() {
-        let mut model = Model::new(String::new(), Duration::ZERO);
+        let mut model = TopModel::new(String::new(), Duration::ZERO);
         assert_eq!(press(&mut model, "4"), Action::Look(View::Clients));
         assert_eq!(press(&mut model, "4"), Action::None);
-        assert_eq!(model.handle(Key::Tab), Action::Look(View::Slow));
+        assert_eq!(model.handle(KeyPress::Tab), Action::Look(View::Slow));
         assert_eq!(press(&mut model, "1"), Action::Look(View::Overview));
-        assert_eq!(model.handle(Key::BackTab), Action::Look(View::Info));
-        assert_eq!(model.handle(Key::Tab), Action::Look(View::Overview));
+        assert_eq!(model.handle(KeyPress::BackTab), Action::Look(View::Info));
+        assert_eq!(model.handle(KeyPress::Tab), Action::Look(View::Overview));
         assert_eq!(press(&mut model, "9x"), Action::None);
         assert_eq!(press(&mut model, "q"), Action::Quit);
         press(&mut model, "4/");
-        assert_eq!(model.handle(Key::Interrupt), Action::Quit);
+        assert_eq!(model.handle(KeyPress::Interrupt), Action::Quit);
     }
 
     #[test]
     fn a_client_is_ended_only_after_a_yes() {
         let mut model = with_samples("", "", CLIENTS);
         press(&mut model, "k");
-        assert!(model.notice.is_some() && model.input == Input::Normal);
+        assert!(model.notice.is_some() && model.input == InputMode::Normal);
         press(&mut model, "4");
-        model.handle(Key::Down);
+        model.handle(KeyPress::Down);
         press(&mut model, "k");
-        let asked = Input::Confirm { id: 5, client: "b:1, job, set".into() };
+        let asked = InputMode::Confirm { id: 5, client: "b:1, job, set".into() };
         assert_eq!(model.input, asked);
         assert_eq!(press(&mut model, "n"), Action::None);
-        assert_eq!(model.input, Input::Normal);
+        assert_eq!(model.input, InputMode::Normal);
         press(&mut model, "k");
-        assert_eq!(model.handle(Key::Enter), Action::None);
+        assert_eq!(model.handle(KeyPress::Enter), Action::None);
         assert_eq!(press(&mut model, "ky"), Action::Kill(5));
-        assert_eq!(model.input, Input::Normal);
+        assert_eq!(model.input, InputMode::Normal);
     }
 
     #[test]
@@ -402,14 +402,14 @@ pub mod tests {
     fn sorting_and_filtering_keep_the_selection() {
         let mut model = with_samples("", "", CLIENTS);
         press(&mut model, "4");
-        model.handle(Key::End);
-        let selected = |model: &Model| {
+        model.handle(KeyPress::End);
+        let selected = |model: &TopModel| {
             let table = model.table().unwrap();
             table.rows[model.selected(&table)].id.clone()
         };
         assert_eq!(selected(&model), "7");
         for _ in 0..3 {
-            model.handle(Key::Right);
+            model.handle(KeyPress::Right);
         }
         assert_eq!(model.list().sort.column, Some(8));
         assert_eq!(ids(&model), ["5", "3", "7"]);
@@ -417,17 +417,17 @@ pub mod tests {
         assert_eq!(ids(&model), ["7", "3", "5"]);
         assert_eq!(selected(&model), "7");
         press(&mut model, "/wEbx");
-        model.handle(Key::Backspace);
+        model.handle(KeyPress::Backspace);
         assert_eq!(ids(&model), ["7", "3"]);
-        model.handle(Key::Enter);
+        model.handle(KeyPress::Enter);
         press(&mut model, "1");
         press(&mut model, "4");
         assert_eq!(model.list().filter, "wEb");
         press(&mut model, "/job");
         assert_eq!((ids(&model).len(), model.list().filter.as_str()), (0, "wEbjob"));
-        model.handle(Key::Down);
-        model.handle(Key::Escape);
-        assert_eq!(model.input, Input::Normal);
+        model.handle(KeyPress::Down);
+        model.handle(KeyPress::Escape);
+        assert_eq!(model.input, InputMode::Normal);
         assert_eq!(ids(&model).len(), 3);
     }
 
@@ -436,10 +436,10 @@ pub mod tests {
         let mut model = with_samples("", "", "");
         press(&mut model, "7");
         for column in [Some(3), Some(2), Some(1), Some(0), None] {
-            model.handle(Key::Left);
+            model.handle(KeyPress::Left);
             assert_eq!(model.list().sort.column, column);
         }
-        model.handle(Key::Right);
+        model.handle(KeyPress::Right);
         assert_eq!(model.list().sort, Sort { column: Some(0), descends: true });
     }
 
@@ -460,7 +460,7 @@ pub mod tests {
 
     #[test]
     fn histories_have_an_end() {
-        let mut history = History::default();
+        let mut history = RecentValues::default();
         for value in 0..HISTORY_MAX + 5 {
             history.add(Some(value as f64));
             history.add(None);
@@ -472,18 +472,31 @@ pub mod tests {
 
     #[test]
     fn no_key_does_harm_before_the_first_sample() {
-        let mut model = Model::new(String::new(), Duration::ZERO);
+        let mut model = TopModel::new(String::new(), Duration::ZERO);
         for view in View::ALL {
             model.view = view;
-            for key in [Key::Up, Key::Down, Key::Left, Key::Right, Key::PageUp, Key::PageDown] {
+            for key in [
+                KeyPress::Up,
+                KeyPress::Down,
+                KeyPress::Left,
+                KeyPress::Right,
+                KeyPress::PageUp,
+                KeyPress::PageDown,
+            ] {
                 assert_eq!(model.handle(key), Action::None);
             }
-            for key in [Key::Home, Key::End, Key::Enter, Key::Escape, Key::Backspace] {
+            for key in [
+                KeyPress::Home,
+                KeyPress::End,
+                KeyPress::Enter,
+                KeyPress::Escape,
+                KeyPress::Backspace,
+            ] {
                 assert_eq!(model.handle(key), Action::None);
             }
             press(&mut model, "kr/?");
-            model.handle(Key::Escape);
-            assert_eq!(model.input, Input::Normal);
+            model.handle(KeyPress::Escape);
+            assert_eq!(model.input, InputMode::Normal);
         }
     }
 }

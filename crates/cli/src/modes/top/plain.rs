@@ -1,9 +1,9 @@
 //! One look at the server as text, where there is no terminal to draw on.
 
-use super::{facts, model::Model, views::View};
+use super::{facts, model::TopModel, views::View};
 
 /// The facts, and the first rows of each list but the fields of INFO.
-pub fn frame(model: &Model) -> String {
+pub fn frame(model: &TopModel) -> String {
     let Some(change) = model.change() else { return String::new() };
     let mut text = format!("{}\n", facts::heading(&change, &model.address));
     for group in facts::groups(&change) {

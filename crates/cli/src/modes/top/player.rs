@@ -12,14 +12,14 @@ use std::{
 use bobbin_client::error_text;
 
 use super::{
-    recording::{Entry, Header, Reader},
-    sampler::{News, Order, Sampler},
+    recording::{RecordingHeader, RecordingLine, RecordingReader},
+    sampler::{News, Sampler, SamplerOrder},
 };
 
 /// A recording, opened and not shown yet.
 pub struct Recording {
-    pub header: Header,
-    reader: Reader<BufReader<File>>,
+    pub header: RecordingHeader,
+    reader: RecordingReader<BufReader<File>>,
     /// 2 is twice as fast as it happened; `None` as fast as it can be read.
     speed: Option<f64>,
 }
@@ -39,7 +39,7 @@ impl Recording {
         let path = Path::new(std::ffi::OsStr::from_bytes(path));
         let file = File::open(path)
             .map_err(|error| format!("{}: {}", path.display(), error_text(&error)))?;
-        let (reader, header) = Reader::open(BufReader::new(file))?;
+        let (reader, header) = RecordingReader::open(BufReader::new(file))?;
         Ok(Self { header, reader, speed: Some(speed) })
     }
 
@@ -54,12 +54,12 @@ impl Recording {
         Sampler::start_with(move |orders, news| self.tell(orders, news))
     }
 
-    fn tell(mut self, orders: &Receiver<Order>, news: &SyncSender<News>) {
+    fn tell(mut self, orders: &Receiver<SamplerOrder>, news: &SyncSender<News>) {
         let mut shown = Duration::ZERO;
         loop {
             let (at, told) = match self.reader.next() {
-                Ok(Some(Entry::Sample(sample))) => (sample.at, News::Sample(sample)),
-                Ok(Some(Entry::Lost { at, reason })) => (at, News::Lost(reason)),
+                Ok(Some(RecordingLine::Sample(sample))) => (sample.at, News::Sample(sample)),
+                Ok(Some(RecordingLine::Lost { at, reason })) => (at, News::Lost(reason)),
                 Ok(None) => {
                     let _ = news.send(News::Notice("The recording ends here.".into()));
                     break;
@@ -87,7 +87,11 @@ impl Recording {
 struct Gone;
 
 /// Lets time pass, but none while what is shown is frozen.
-fn wait(gap: Duration, orders: &Receiver<Order>, news: &SyncSender<News>) -> Result<(), Gone> {
+fn wait(
+    gap: Duration,
+    orders: &Receiver<SamplerOrder>,
+    news: &SyncSender<News>,
+) -> Result<(), Gone> {
     let mut until = Instant::now() + gap;
     let mut frozen_since = None;
     loop {
@@ -96,8 +100,8 @@ fn wait(gap: Duration, orders: &Receiver<Order>, news: &SyncSender<News>) -> Res
             None => until.saturating_duration_since(Instant::now()),
         };
         match orders.recv_timeout(patience) {
-            Ok(Order::Freeze(true)) => frozen_since = Some(Instant::now()),
-            Ok(Order::Freeze(false)) => {
+            Ok(SamplerOrder::Freeze(true)) => frozen_since = Some(Instant::now()),
+            Ok(SamplerOrder::Freeze(false)) => {
                 until +=
                     frozen_since.take().map_or(Duration::ZERO, |since: Instant| since.elapsed());
             }
@@ -110,13 +114,13 @@ fn wait(gap: Duration, orders: &Receiver<Order>, news: &SyncSender<News>) -> Res
 }
 
 /// A recording can be asked for nothing else.
-fn answer(order: &Order, news: &SyncSender<News>) -> Result<(), Gone> {
+fn answer(order: &SamplerOrder, news: &SyncSender<News>) -> Result<(), Gone> {
     match order {
-        Order::Kill(_) => {
+        SamplerOrder::Kill(_) => {
             let notice = "This is a recording: nobody can be disconnected.".to_owned();
             news.send(News::Notice(notice)).map_err(|_| Gone)
         }
-        Order::Ask(_) | Order::Freeze(_) => Ok(()),
+        SamplerOrder::Ask(_) | SamplerOrder::Freeze(_) => Ok(()),
     }
 }
 

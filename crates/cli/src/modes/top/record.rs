@@ -14,7 +14,7 @@ use bobbin_client::error_text;
 
 use super::{
     INTERVAL,
-    recording::{Header, lost_line, sample_line},
+    recording::{RecordingHeader, lost_line, sample_line},
     sample::Question,
     sampler::{News, Sampler},
     text,
@@ -55,7 +55,7 @@ fn record(session: &Session, command: &[Vec<u8>]) -> Result<String, String> {
     let interval = session.options.interval.unwrap_or(INTERVAL);
     let started = Instant::now();
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let header = Header {
+    let header = RecordingHeader {
         server: session.address.to_string(),
         started_unix_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
     };

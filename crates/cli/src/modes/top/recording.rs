@@ -25,14 +25,14 @@ use super::{
 
 /// What the first line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct RecordingHeader {
     pub server: String,
     /// Milliseconds since 1970.
     pub started_unix_ms: u64,
 }
 
 /// What another line says.
-pub enum Entry {
+pub enum RecordingLine {
     Sample(Box<Sample>),
     /// There was no answer, and why.
     Lost {
@@ -41,7 +41,7 @@ pub enum Entry {
     },
 }
 
-impl Header {
+impl RecordingHeader {
     /// As the first line.
     pub fn line(&self) -> String {
         let header = json!({
@@ -86,24 +86,24 @@ pub fn lost_line(at: Duration, reason: &str) -> String {
 }
 
 /// Reads a recording, a line at a time. The errors are for the user.
-pub struct Reader<R> {
+pub struct RecordingReader<R> {
     input: R,
     number: u64,
     /// When the last look was.
     at: Duration,
 }
 
-impl<R: BufRead> Reader<R> {
-    pub fn open(input: R) -> Result<(Self, Header), String> {
+impl<R: BufRead> RecordingReader<R> {
+    pub fn open(input: R) -> Result<(Self, RecordingHeader), String> {
         let mut reader = Self { input, number: 0, at: Duration::ZERO };
         let line = reader.line()?.ok_or("The recording is empty.")?;
-        let header = Header::read(&line).map_err(|fault| reader.fault(&fault))?;
+        let header = RecordingHeader::read(&line).map_err(|fault| reader.fault(&fault))?;
         Ok((reader, header))
     }
 
     /// The next line. `None` at the end; a last line that is cut off, as a full disk may leave it,
     /// is the end.
-    pub fn next(&mut self) -> Result<Option<Entry>, String> {
+    pub fn next(&mut self) -> Result<Option<RecordingLine>, String> {
         let Some(line) = self.line()? else { return Ok(None) };
         let at = line["at_ms"].as_u64().ok_or_else(|| self.fault("there is no number at_ms"))?;
         // Time does not run backwards in what is shown, whatever the file says.
@@ -111,7 +111,7 @@ impl<R: BufRead> Reader<R> {
         self.at = at;
         if let Some(reason) = line["lost"].as_str() {
             let reason = text::safe(reason.as_bytes(), TEXT_LEN_MAX);
-            return Ok(Some(Entry::Lost { at, reason }));
+            return Ok(Some(RecordingLine::Lost { at, reason }));
         }
         let replies = line["replies"].as_object();
         let replies = replies.ok_or_else(|| self.fault("there are no replies"))?;
@@ -122,7 +122,7 @@ impl<R: BufRead> Reader<R> {
                 sample.read(question, &from_json(reply));
             }
         }
-        Ok(Some(Entry::Sample(Box::new(sample))))
+        Ok(Some(RecordingLine::Sample(Box::new(sample))))
     }
 
     fn line(&mut self) -> Result<Option<Json>, String> {
@@ -202,12 +202,12 @@ const TEXT_LEN_MAX: usize = 200;
 mod tests {
     use super::*;
 
-    fn header() -> Header {
-        Header { server: "127.0.0.1:6379".into(), started_unix_ms: 17 }
+    fn header() -> RecordingHeader {
+        RecordingHeader { server: "127.0.0.1:6379".into(), started_unix_ms: 17 }
     }
 
-    fn open(text: &str) -> Result<Reader<&[u8]>, String> {
-        Reader::open(text.as_bytes()).map(|(reader, _)| reader)
+    fn open(text: &str) -> Result<RecordingReader<&[u8]>, String> {
+        RecordingReader::open(text.as_bytes()).map(|(reader, _)| reader)
     }
 
     #[test]
@@ -218,14 +218,14 @@ mod tests {
         sample.replies = vec![(Question::Info, info), (Question::SlowLog, error)];
         let lost = lost_line(Duration::from_secs(2), "gone");
         let text = header().line() + &sample_line(&sample) + &lost;
-        let (mut reader, read) = Reader::open(text.as_bytes()).unwrap();
+        let (mut reader, read) = RecordingReader::open(text.as_bytes()).unwrap();
         assert_eq!(read, header());
-        let Ok(Some(Entry::Sample(read))) = reader.next() else { panic!("{text}") };
+        let Ok(Some(RecordingLine::Sample(read))) = reader.next() else { panic!("{text}") };
         assert_eq!((read.at, read.round_trip), (sample.at, sample.round_trip));
         assert_eq!(read.info.text("run_id"), Some("a"));
         let reason = read.slow.why_missing(Question::SlowLog);
         assert_eq!(reason.as_deref(), Some("SLOWLOG: NOPERM no"));
-        let Ok(Some(Entry::Lost { at, reason })) = reader.next() else { panic!("{text}") };
+        let Ok(Some(RecordingLine::Lost { at, reason })) = reader.next() else { panic!("{text}") };
         assert_eq!((at, reason.as_str()), (Duration::from_secs(2), "gone"));
         assert!(matches!(reader.next(), Ok(None)));
     }
@@ -267,7 +267,7 @@ mod tests {
             format!("{head}{{\"at_ms\":9,\"lost\":\"\"}}\n{{\"at_ms\":3,\"lost\":\"\"}}\n{{\"at");
         let mut reader = open(&text).unwrap();
         for _ in 0..2 {
-            let Ok(Some(Entry::Lost { at, .. })) = reader.next() else { panic!("{text}") };
+            let Ok(Some(RecordingLine::Lost { at, .. })) = reader.next() else { panic!("{text}") };
             assert_eq!(at, Duration::from_millis(9));
         }
         assert!(matches!(reader.next(), Ok(None)));
@@ -282,7 +282,7 @@ mod tests {
             let line = format!("{{\"at_ms\":1,\"replies\":{{{}}}}}\n", replies.join(","));
             let text = header().line() + &line;
             let mut reader = open(&text).unwrap();
-            assert!(matches!(reader.next(), Ok(Some(Entry::Sample(_)))), "{line}");
+            assert!(matches!(reader.next(), Ok(Some(RecordingLine::Sample(_)))), "{line}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::{Client, ClientError, Target, Transport, Value, error_text};
+use bobbin_client::{ClientError, RespClient, Target, Transport, Value, error_text};
 
 use super::{
     sample::{Answer, Question, Sample},
@@ -20,7 +20,7 @@ use crate::{
 
 /// What the thread is told.
 #[derive(Debug)]
-pub enum Order {
+pub enum SamplerOrder {
     /// From now on also ask this, and look at once if that is something.
     Ask(Option<Question>),
     /// Disconnect a client.
@@ -34,13 +34,13 @@ pub enum News {
     Sample(Box<Sample>),
     /// There was no answer, and why. It tries again.
     Lost(String),
-    /// What came of [`Order::Kill`], for the user.
+    /// What came of [`SamplerOrder::Kill`], for the user.
     Notice(String),
 }
 
 /// A thread that asks, and the ways to it and from it.
 pub struct Sampler {
-    pub orders: SyncSender<Order>,
+    pub orders: SyncSender<SamplerOrder>,
     pub news: Receiver<News>,
 }
 
@@ -68,7 +68,7 @@ impl Sampler {
 
     /// Starts a thread that does `tell`.
     pub fn start_with(
-        tell: impl FnOnce(&Receiver<Order>, &SyncSender<News>) + Send + 'static,
+        tell: impl FnOnce(&Receiver<SamplerOrder>, &SyncSender<News>) + Send + 'static,
     ) -> Self {
         let (orders, for_thread) = sync_channel(ORDERS_MAX);
         let (for_us, news) = sync_channel(NEWS_MAX);
@@ -86,7 +86,7 @@ fn run(
     mut asker: Asker,
     interval: Duration,
     mut also: Vec<Question>,
-    orders: &Receiver<Order>,
+    orders: &Receiver<SamplerOrder>,
     news: &SyncSender<News>,
 ) {
     let mut next = Instant::now();
@@ -94,15 +94,15 @@ fn run(
         let told = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => Ok(()),
-            Ok(Order::Ask(question)) => {
+            Ok(SamplerOrder::Ask(question)) => {
                 also = Vec::from_iter(question);
                 if also.is_empty() {
                     continue;
                 }
                 Ok(())
             }
-            Ok(Order::Freeze(_)) => continue,
-            Ok(Order::Kill(id)) => news.send(News::Notice(asker.kill(id))),
+            Ok(SamplerOrder::Freeze(_)) => continue,
+            Ok(SamplerOrder::Kill(id)) => news.send(News::Notice(asker.kill(id))),
         };
         let looked = match asker.look(&also) {
             Ok(sample) => News::Sample(Box::new(sample)),
@@ -128,7 +128,7 @@ struct Asker {
 
 /// A connection.
 struct Line {
-    client: Client,
+    client: RespClient,
     /// As which the server lists it.
     id: Option<u64>,
     /// How many clients the server has.
@@ -188,8 +188,8 @@ impl Line {
             let reason = error_text(&error);
             shown(&format!("Could not connect to {address}: {reason}"))
         };
-        let mut client = Client::connect_to(address, transport).map_err(cannot)?;
-        if matches!(address, bobbin_client::Address::Tcp { .. }) {
+        let mut client = RespClient::connect_to(address, transport).map_err(cannot)?;
+        if matches!(address, bobbin_client::ServerAddress::Tcp { .. }) {
             keep_alive(&client).map_err(cannot)?;
         }
         client.limit_replies(REPLY_LEN_MAX);
@@ -269,13 +269,13 @@ impl Line {
     }
 }
 
-fn receive(client: &mut Client, words: &[impl AsRef<[u8]>]) -> Result<Value, ClientError> {
+fn receive(client: &mut RespClient, words: &[impl AsRef<[u8]>]) -> Result<Value, ClientError> {
     client.send(words);
     receive_reply(client)
 }
 
 /// The next reply. Nothing was subscribed to, so what is pushed is of no use.
-fn receive_reply(client: &mut Client) -> Result<Value, ClientError> {
+fn receive_reply(client: &mut RespClient) -> Result<Value, ClientError> {
     loop {
         match client.receive_any()? {
             Value::Push(_) => {}
@@ -328,7 +328,7 @@ mod tests {
             }
         });
         let host = "127.0.0.1".to_owned();
-        Target { address: bobbin_client::Address::Tcp { host, port }, ..Target::default() }
+        Target { address: bobbin_client::ServerAddress::Tcp { host, port }, ..Target::default() }
     }
 
     fn asker(answers: Vec<Vec<u8>>) -> Asker {
@@ -396,7 +396,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         drop(listener);
         let host = "127.0.0.1".to_owned();
-        asker.target.address = bobbin_client::Address::Tcp { host, port };
+        asker.target.address = bobbin_client::ServerAddress::Tcp { host, port };
         let error = asker.look(&[]).unwrap_err();
         assert!(error.starts_with("Could not connect to 127.0.0.1:"), "{error}");
     }

@@ -21,13 +21,13 @@ use signal_hook::{
 
 use super::{
     draw,
-    model::{Action, Model},
-    sampler::{News, Order, Sampler},
+    model::{Action, TopModel},
+    sampler::{News, Sampler, SamplerOrder},
 };
 use crate::{interrupt, keyboard::Keyboard, terminal};
 
 /// Shows the model until the user quits or a signal comes.
-pub fn run(model: Model, sampler: Sampler, started: Instant) -> ExitCode {
+pub fn run(model: TopModel, sampler: Sampler, started: Instant) -> ExitCode {
     let mut screen = match Screen::open() {
         Ok(screen) => screen,
         Err(error) => {
@@ -76,7 +76,7 @@ impl Screen {
         Ok(Self { terminal: Some(terminal), signal })
     }
 
-    fn show(&mut self, mut model: Model, sampler: &Sampler, started: Instant) -> io::Result<()> {
+    fn show(&mut self, mut model: TopModel, sampler: &Sampler, started: Instant) -> io::Result<()> {
         let hold = interrupt::hold();
         let mut keyboard = Keyboard::new(io::stdin());
         let (mut silence_s, mut size) = (0, None);
@@ -97,9 +97,9 @@ impl Screen {
                 let order = match model.handle(key) {
                     Action::None => continue,
                     Action::Quit => return Ok(()),
-                    Action::Look(view) => Order::Ask(view.question()),
-                    Action::Kill(id) => Order::Kill(id),
-                    Action::Freeze(is_frozen) => Order::Freeze(is_frozen),
+                    Action::Look(view) => SamplerOrder::Ask(view.question()),
+                    Action::Kill(id) => SamplerOrder::Kill(id),
+                    Action::Freeze(is_frozen) => SamplerOrder::Freeze(is_frozen),
                 };
                 if sampler.orders.try_send(order).is_err() {
                     model.notice = Some("The server is too slow for that.".into());

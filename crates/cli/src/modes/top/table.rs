@@ -25,7 +25,7 @@ pub const fn number(title: &'static str) -> Column {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell {
+pub enum TableCell {
     Text(String),
     /// What it is sorted by, and what is shown.
     Number(f64, String),
@@ -33,7 +33,7 @@ pub enum Cell {
     Unknown,
 }
 
-impl Cell {
+impl TableCell {
     pub fn of(value: Option<f64>, show: fn(f64) -> String) -> Self {
         value.map_or(Self::Unknown, |number| Self::Number(number, show(number)))
     }
@@ -76,15 +76,15 @@ impl Cell {
     }
 }
 
-pub struct Row {
+pub struct TableRow {
     /// What stays the same while the row's place changes.
     pub id: String,
-    pub cells: Vec<Cell>,
+    pub cells: Vec<TableCell>,
 }
 
-pub struct Table {
+pub struct ViewTable {
     pub columns: &'static [Column],
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
     /// A word about the rows, or about why there are none.
     pub notes: Vec<String>,
 }
@@ -104,21 +104,21 @@ impl Sort {
     }
 }
 
-impl Table {
+impl ViewTable {
     pub fn new(columns: &'static [Column]) -> Self {
         Self { columns, rows: Vec::new(), notes: Vec::new() }
     }
 
-    pub fn add(&mut self, id: impl Into<String>, cells: Vec<Cell>) {
+    pub fn add(&mut self, id: impl Into<String>, cells: Vec<TableCell>) {
         debug_assert_eq!(cells.len(), self.columns.len());
-        self.rows.push(Row { id: id.into(), cells });
+        self.rows.push(TableRow { id: id.into(), cells });
     }
 
     /// Leaves the rows in one of whose cells the filter is, whatever its case, and sorts them.
     pub fn arrange(&mut self, sort: Sort, filter: &str) {
         let filter = filter.to_lowercase();
         if !filter.is_empty() {
-            let has = |cell: &Cell| cell.shown().to_lowercase().contains(&filter);
+            let has = |cell: &TableCell| cell.shown().to_lowercase().contains(&filter);
             self.rows.retain(|row| row.cells.iter().any(has));
         }
         if let Some(column) = sort.column.filter(|column| *column < self.columns.len()) {
@@ -132,7 +132,7 @@ impl Table {
     /// then those to the right.
     pub fn fit(&self, sort: Sort, room: usize) -> Vec<Fitted> {
         let is_told = |place: usize| {
-            let is_known = self.rows.iter().any(|row| row.cells[place] != Cell::Unknown);
+            let is_known = self.rows.iter().any(|row| row.cells[place] != TableCell::Unknown);
             is_known || place == 0 || sort.column == Some(place)
         };
         let fitted = |(place, column): (usize, &Column)| {
@@ -174,7 +174,7 @@ impl Table {
         Vec::from_iter(fitted.iter().map(title)).join(GAP)
     }
 
-    pub fn line(&self, row: &Row, fitted: &[Fitted]) -> String {
+    pub fn line(&self, row: &TableRow, fitted: &[Fitted]) -> String {
         let cell = |one: &Fitted| {
             let is_number = self.columns[one.place].is_number;
             super::text::fitted(row.cells[one.place].shown(), one.columns, is_number)
@@ -201,10 +201,10 @@ mod tests {
 
     static COLUMNS: &[Column] = &[text("name"), number("size")];
 
-    fn table() -> Table {
-        let mut table = Table::new(COLUMNS);
+    fn table() -> ViewTable {
+        let mut table = ViewTable::new(COLUMNS);
         for (name, size) in [("b", Some(1)), ("A", None), ("c", Some(20)), ("a", Some(3))] {
-            table.add(name, vec![Cell::Text(name.into()), Cell::count(size)]);
+            table.add(name, vec![TableCell::Text(name.into()), TableCell::count(size)]);
         }
         table
     }
@@ -234,10 +234,10 @@ mod tests {
     #[test]
     fn columns_take_the_room_that_there_is() {
         static WITH_WIDE: &[Column] = &[text("a"), wide("words"), number("n"), number("m")];
-        let mut table = Table::new(WITH_WIDE);
-        let words = Cell::Text("one two".into());
-        let numbers = [Cell::count(Some(1234)), Cell::count(Some(7))];
-        table.add("1", [Cell::Text("x".into()), words].into_iter().chain(numbers).collect());
+        let mut table = ViewTable::new(WITH_WIDE);
+        let words = TableCell::Text("one two".into());
+        let numbers = [TableCell::count(Some(1234)), TableCell::count(Some(7))];
+        table.add("1", [TableCell::Text("x".into()), words].into_iter().chain(numbers).collect());
         let shown = |sort, room| {
             let fitted = table.fit(sort, room);
             (table.head(sort, &fitted), table.line(&table.rows[0], &fitted))
@@ -248,9 +248,9 @@ mod tests {
         let (head, _) = shown(Sort::by(WITH_WIDE, 3), 28);
         assert_eq!(head, "a   words                 m▼");
         assert_eq!(shown(Sort::default(), 3).0, "a   words           ");
-        table.rows[0].cells[3] = Cell::Unknown;
+        table.rows[0].cells[3] = TableCell::Unknown;
         assert_eq!(table.fit(Sort::default(), 80).len(), 3);
         assert_eq!(table.fit(Sort::by(WITH_WIDE, 3), 80).len(), 4);
-        assert_eq!(Table::new(&[]).fit(Sort::default(), 5), []);
+        assert_eq!(ViewTable::new(&[]).fit(Sort::default(), 5), []);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::{
     change::Change,
-    sample::{Answer, Measured, Question},
-    table::{Cell, Column, Sort, Table, number, text, wide},
+    sample::{Answer, LargestKey, Question},
+    table::{Column, Sort, TableCell, ViewTable, number, text, wide},
     text as show,
 };
 
@@ -82,8 +82,8 @@ impl View {
     }
 
     /// All rows, as the server orders them.
-    pub fn table(self, change: &Change) -> Table {
-        let mut table = Table::new(self.columns());
+    pub fn table(self, change: &Change) -> ViewTable {
+        let mut table = ViewTable::new(self.columns());
         match self {
             Self::Overview => {}
             Self::Threads => threads(change, &mut table),
@@ -98,20 +98,20 @@ impl View {
     }
 }
 
-fn threads(change: &Change, table: &mut Table) {
+fn threads(change: &Change, table: &mut ViewTable) {
     for thread in &change.now.threads {
         let changed = change.thread(thread);
         table.add(
             &thread.name,
             vec![
-                Cell::Text(thread.name.clone()),
-                Cell::of(changed.load, show::percent),
-                Cell::of(changed.busy, show::percent),
-                Cell::of(changed.commands_per_second, show::count),
-                Cell::count(thread.clients),
-                Cell::of(changed.reads_per_second, show::count),
-                Cell::of(changed.writes_per_second, show::count),
-                Cell::bytes(thread.backlog_bytes),
+                TableCell::Text(thread.name.clone()),
+                TableCell::of(changed.load, show::percent),
+                TableCell::of(changed.busy, show::percent),
+                TableCell::of(changed.commands_per_second, show::count),
+                TableCell::count(thread.clients),
+                TableCell::of(changed.reads_per_second, show::count),
+                TableCell::of(changed.writes_per_second, show::count),
+                TableCell::bytes(thread.backlog_bytes),
             ],
         );
     }
@@ -120,24 +120,24 @@ fn threads(change: &Change, table: &mut Table) {
     }
 }
 
-fn commands(change: &Change, table: &mut Table) {
+fn commands(change: &Change, table: &mut ViewTable) {
     for command in &change.now.commands {
         let changed = change.command(command);
         let of = |field: fn(&super::change::CommandChange) -> Option<f64>, show| {
-            Cell::of(changed.as_ref().and_then(field), show)
+            TableCell::of(changed.as_ref().and_then(field), show)
         };
         table.add(
             &command.name,
             vec![
-                Cell::Text(command.name.clone()),
+                TableCell::Text(command.name.clone()),
                 of(|change| Some(change.calls_per_second), show::count),
                 of(|change| Some(change.share), show::percent),
                 of(|change| change.mean_us, show::micros),
-                Cell::of(command.p50_us, show::micros),
-                Cell::of(command.p99_us, show::micros),
-                Cell::of(command.p999_us, show::micros),
+                TableCell::of(command.p50_us, show::micros),
+                TableCell::of(command.p99_us, show::micros),
+                TableCell::of(command.p999_us, show::micros),
                 of(|change| change.failures_per_second, show::count),
-                Cell::count(Some(command.calls)),
+                TableCell::count(Some(command.calls)),
             ],
         );
     }
@@ -146,35 +146,35 @@ fn commands(change: &Change, table: &mut Table) {
     }
 }
 
-fn clients(change: &Change, table: &mut Table) {
+fn clients(change: &Change, table: &mut ViewTable) {
     table.notes.extend(change.now.clients.why_missing(Question::Clients));
     let connections = change.now.clients.given().map_or(&[][..], Vec::as_slice);
     for (connection, changed) in connections.iter().zip(change.connections()) {
         table.add(
             connection.id.to_string(),
             vec![
-                Cell::whole(Some(connection.id)),
-                Cell::Text(connection.address.clone()),
-                Cell::Text(connection.user.clone()),
-                Cell::Text(connection.name.clone()),
-                Cell::Text(connection.command.clone()),
-                Cell::of(changed.commands_per_second, show::count),
-                Cell::of(changed.received_per_second, show::bytes),
-                Cell::of(changed.sent_per_second, show::bytes),
-                Cell::bytes(connection.memory_bytes),
-                Cell::bytes(connection.output_bytes),
-                Cell::seconds(connection.age_s),
-                Cell::seconds(connection.idle_s),
-                Cell::whole(connection.database),
-                Cell::whole(connection.thread),
-                Cell::Text(connection.flags.clone()),
-                Cell::Text(connection.library.clone()),
+                TableCell::whole(Some(connection.id)),
+                TableCell::Text(connection.address.clone()),
+                TableCell::Text(connection.user.clone()),
+                TableCell::Text(connection.name.clone()),
+                TableCell::Text(connection.command.clone()),
+                TableCell::of(changed.commands_per_second, show::count),
+                TableCell::of(changed.received_per_second, show::bytes),
+                TableCell::of(changed.sent_per_second, show::bytes),
+                TableCell::bytes(connection.memory_bytes),
+                TableCell::bytes(connection.output_bytes),
+                TableCell::seconds(connection.age_s),
+                TableCell::seconds(connection.idle_s),
+                TableCell::whole(connection.database),
+                TableCell::whole(connection.thread),
+                TableCell::Text(connection.flags.clone()),
+                TableCell::Text(connection.library.clone()),
             ],
         );
     }
 }
 
-fn slow(change: &Change, table: &mut Table) {
+fn slow(change: &Change, table: &mut ViewTable) {
     let now = change.now;
     table.notes.extend(now.slow.why_missing(Question::SlowLog));
     table.notes.extend(match &now.events {
@@ -189,12 +189,12 @@ fn slow(change: &Change, table: &mut Table) {
         table.add(
             entry.id.to_string(),
             vec![
-                Cell::of(Some(entry.time_us as f64), show::micros),
-                Cell::seconds(ago),
-                Cell::whole(Some(entry.id)),
-                Cell::Text(entry.address.clone()),
-                Cell::Text(entry.client.clone()),
-                Cell::Text(entry.command.clone()),
+                TableCell::of(Some(entry.time_us as f64), show::micros),
+                TableCell::seconds(ago),
+                TableCell::whole(Some(entry.id)),
+                TableCell::Text(entry.address.clone()),
+                TableCell::Text(entry.client.clone()),
+                TableCell::Text(entry.command.clone()),
             ],
         );
     }
@@ -203,7 +203,7 @@ fn slow(change: &Change, table: &mut Table) {
     }
 }
 
-fn keys(change: &Change, table: &mut Table) {
+fn keys(change: &Change, table: &mut ViewTable) {
     table.notes.extend(change.now.hot.why_missing(Question::HotKeys));
     let Some(hot) = change.now.hot.given() else { return };
     if !hot.is_known {
@@ -211,8 +211,8 @@ fn keys(change: &Change, table: &mut Table) {
     } else if !hot.is_watching {
         table.notes.push("Counted before: HOTKEYS is stopped.".into());
     }
-    let cell = |key: &Measured, of: fn(&Measured) -> Option<u64>, show| {
-        Cell::of(of(key).map(|number| number as f64), show)
+    let cell = |key: &LargestKey, of: fn(&LargestKey) -> Option<u64>, show| {
+        TableCell::of(of(key).map(|number| number as f64), show)
     };
     for key in &hot.keys {
         table.add(
@@ -221,21 +221,21 @@ fn keys(change: &Change, table: &mut Table) {
                 cell(key, |key| key.time_us, show::micros),
                 cell(key, |key| key.traffic_bytes, show::bytes),
                 cell(key, |key| key.size_bytes, show::bytes),
-                Cell::Text(key.key.clone()),
+                TableCell::Text(key.key.clone()),
             ],
         );
     }
 }
 
-fn databases(change: &Change, table: &mut Table) {
+fn databases(change: &Change, table: &mut ViewTable) {
     for database in &change.now.databases {
         table.add(
             database.number.to_string(),
             vec![
-                Cell::whole(Some(database.number.into())),
-                Cell::count(Some(database.keys)),
-                Cell::count(Some(database.expiring)),
-                Cell::seconds(database.ttl_mean_ms.map(|ms| ms / 1000)),
+                TableCell::whole(Some(database.number.into())),
+                TableCell::count(Some(database.keys)),
+                TableCell::count(Some(database.expiring)),
+                TableCell::seconds(database.ttl_mean_ms.map(|ms| ms / 1000)),
             ],
         );
     }
@@ -244,7 +244,7 @@ fn databases(change: &Change, table: &mut Table) {
     }
 }
 
-fn info(change: &Change, table: &mut Table) {
+fn info(change: &Change, table: &mut ViewTable) {
     let fields = change.now.info.fields();
     for field in fields {
         let shown = |text: &str| show::safe(text.as_bytes(), FIELD_LEN_MAX);
@@ -252,10 +252,10 @@ fn info(change: &Change, table: &mut Table) {
         table.add(
             shown(&field.name),
             vec![
-                Cell::Text(shown(&field.name)),
-                Cell::Text(shown(&field.section)),
-                Cell::of(rate, show::count),
-                Cell::Text(shown(&field.value)),
+                TableCell::Text(shown(&field.name)),
+                TableCell::Text(shown(&field.section)),
+                TableCell::of(rate, show::count),
+                TableCell::Text(shown(&field.value)),
             ],
         );
     }

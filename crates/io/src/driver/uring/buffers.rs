@@ -6,14 +6,14 @@
 //! all its buffers were taken. If it was too wide for long, it halves, and memory is given back.
 
 use crate::driver::pages::Pages;
-use crate::driver::{Bytes, REST_MIN};
+use crate::driver::{REST_MIN, ReceivedBytes};
 use io_uring::IoUring;
 use io_uring::types::BufRingEntry;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-pub(super) struct Buffers {
+pub(super) struct ProvidedBuffers {
     memory: Pages,
     /// The ring shared with the kernel. It has `COUNT_MAX` entries; its tail is stored in the
     /// unused field of the first entry.
@@ -31,7 +31,7 @@ pub(super) struct Buffers {
     received: usize,
 }
 
-impl Buffers {
+impl ProvidedBuffers {
     /// Registers the buffers with `ring`, as group `GROUP`.
     ///
     /// # Safety
@@ -61,11 +61,11 @@ impl Buffers {
 
     /// The first `len` bytes of the buffer that a completion named. They stay until the next
     /// `recycle`.
-    pub(super) fn take(&mut self, buffer: u16, len: usize) -> Bytes {
+    pub(super) fn take(&mut self, buffer: u16, len: usize) -> ReceivedBytes {
         self.used.push(buffer);
         self.received += len;
         assert!(len <= BUFFER_LEN, "{len} bytes in a buffer");
-        Bytes::new(self.memory.at(usize::from(buffer) * BUFFER_LEN, len), len)
+        ReceivedBytes::new(self.memory.at(usize::from(buffer) * BUFFER_LEN, len), len)
     }
 
     /// Gives the used buffers back to the kernel, at the end of their turn.
@@ -191,8 +191,8 @@ mod tests {
         // If io_uring is forbidden here, nothing uses this code.
         let Ok(ring) = IoUring::new(8) else { return };
         // SAFETY: both are local variables, and `buffers` is declared after the ring.
-        let Ok(mut buffers) = (unsafe { Buffers::new(&ring) }) else { return };
-        let used = |buffers: &mut Buffers, count: u16| {
+        let Ok(mut buffers) = (unsafe { ProvidedBuffers::new(&ring) }) else { return };
+        let used = |buffers: &mut ProvidedBuffers, count: u16| {
             // Does as if the kernel had taken the oldest buffers that were offered.
             let first = buffers.tail.wrapping_sub(buffers.offered());
             for index in 0..count {
@@ -216,7 +216,7 @@ mod tests {
         drop(ring);
     }
 
-    impl Buffers {
+    impl ProvidedBuffers {
         fn offered(&self) -> u16 {
             COUNT_MAX - (self.parked.len() + self.used.len()) as u16
         }

@@ -3,9 +3,9 @@
 //! A mode changes at once. The operations change when the next `wait` settles the connections that
 //! were marked.
 
-use super::buffers::Buffers;
-use crate::driver::slots::{Entry, Slots};
-use crate::driver::{Bytes, Event, Token};
+use super::buffers::ProvidedBuffers;
+use crate::driver::slots::{ConnectionSlot, Slots};
+use crate::driver::{Event, ReceivedBytes, Token};
 use io_uring::{IoUring, cqueue};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -15,13 +15,13 @@ use std::os::fd::RawFd;
 
 pub(super) struct Connections {
     slots: Slots<State>,
-    buffers: Buffers,
+    buffers: ProvidedBuffers,
     turn: u32,
     /// Connections whose operations may not be those that their mode needs. Each is here once, in
     /// the order in which they were marked.
     marked: VecDeque<Token>,
     /// Operations that were decided on and must still be pushed into the ring.
-    operations: VecDeque<(Operation, RawFd)>,
+    operations: VecDeque<(RingOperation, RawFd)>,
     /// Bytes that arrived for paused connections.
     held: HashMap<Token, Vec<u8>>,
     /// Held bytes that were handed out in this turn.
@@ -30,7 +30,7 @@ pub(super) struct Connections {
 
 /// An operation of the ring, as its completion names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Operation {
+pub(super) enum RingOperation {
     Receive {
         token: Token,
     },
@@ -94,7 +94,7 @@ impl Connections {
         Ok(Self {
             slots: Slots::new(),
             // SAFETY: the buffers are dropped with the result, so after the ring.
-            buffers: unsafe { Buffers::new(ring)? },
+            buffers: unsafe { ProvidedBuffers::new(ring)? },
             turn: 0,
             marked: VecDeque::new(),
             operations: VecDeque::new(),
@@ -115,13 +115,13 @@ impl Connections {
     }
 
     pub(super) fn remove(&mut self, token: Token) {
-        let Some(Entry { state, .. }) = self.slots.remove(token) else { return };
+        let Some(ConnectionSlot { state, .. }) = self.slots.remove(token) else { return };
         self.held.remove(&token);
         let operations = [
-            (state.receiving && !state.cancelling, Operation::Receive { token }),
-            (state.watching_input, Operation::WatchInput { token }),
-            (state.watching_output, Operation::WatchOutput { token }),
-            (state.watching_hangup, Operation::WatchHangup { token }),
+            (state.receiving && !state.cancelling, RingOperation::Receive { token }),
+            (state.watching_input, RingOperation::WatchInput { token }),
+            (state.watching_output, RingOperation::WatchOutput { token }),
+            (state.watching_hangup, RingOperation::WatchHangup { token }),
         ];
         for (in_flight, operation) in operations {
             if in_flight {
@@ -183,7 +183,7 @@ impl Connections {
         self.marked.is_empty()
     }
 
-    pub(super) fn next_operation(&mut self) -> Option<(Operation, RawFd)> {
+    pub(super) fn next_operation(&mut self) -> Option<(RingOperation, RawFd)> {
         self.operations.pop_front()
     }
 
@@ -191,14 +191,14 @@ impl Connections {
     #[inline]
     pub(super) fn complete(
         &mut self,
-        operation: Operation,
+        operation: RingOperation,
         result: Result<usize, Errno>,
         flags: u32,
         events: &mut Vec<Event>,
     ) {
         match operation {
-            Operation::Receive { token } => self.received(token, result, flags, events),
-            Operation::WatchInput { token } => {
+            RingOperation::Receive { token } => self.received(token, result, flags, events),
+            RingOperation::WatchInput { token } => {
                 let Some(entry) = self.slots.find(token) else { return };
                 entry.state.watching_input = false;
                 if entry.state.mode == Mode::Direct && result != Err(Errno::CANCELED) {
@@ -206,11 +206,11 @@ impl Connections {
                 }
                 self.mark(token);
             }
-            Operation::WatchOutput { token } => {
+            RingOperation::WatchOutput { token } => {
                 self.looked_for_room(token, result, flags, events);
             }
-            Operation::WatchHangup { token } => self.hung_up(token, result, events),
-            Operation::Send { .. } | Operation::Cancel { .. } | Operation::Wake => {}
+            RingOperation::WatchHangup { token } => self.hung_up(token, result, events),
+            RingOperation::Send { .. } | RingOperation::Cancel { .. } | RingOperation::Wake => {}
         }
     }
 
@@ -283,7 +283,7 @@ impl Connections {
         state.output_wanted = false;
         events.push(Event::Writable { token });
         if state.watching_output {
-            self.cancel(Operation::WatchOutput { token });
+            self.cancel(RingOperation::WatchOutput { token });
         }
     }
 
@@ -327,16 +327,16 @@ impl Connections {
 
     /// Reports the bytes that were held, and decides which operations to start or cancel.
     fn settle_one(&mut self, token: Token, events: &mut Vec<Event>) {
-        let Some(Entry { fd, state, .. }) = self.slots.find(token) else { return };
+        let Some(ConnectionSlot { fd, state, .. }) = self.slots.find(token) else { return };
         let fd = *fd;
         if state.output_wanted && !state.watching_output {
             state.watching_output = true;
-            self.operations.push_back((Operation::WatchOutput { token }, fd));
+            self.operations.push_back((RingOperation::WatchOutput { token }, fd));
         }
         if state.mode != Mode::Paused {
             if let Some(mut held) = self.held.remove(&token) {
                 state.data_turn = self.turn;
-                events.push(Event::Data { token, bytes: Bytes::lent(&mut held) });
+                events.push(Event::Data { token, bytes: ReceivedBytes::lent(&mut held) });
                 self.lent.push(held);
             }
             if let End::Seen(error) = state.end {
@@ -355,22 +355,22 @@ impl Connections {
         match state.mode {
             Mode::Data if !state.receiving => {
                 state.receiving = true;
-                self.operations.push_back((Operation::Receive { token }, fd));
+                self.operations.push_back((RingOperation::Receive { token }, fd));
             }
             Mode::Data => {}
             Mode::Paused | Mode::Direct | Mode::Leaving if state.receiving => {
                 if !state.cancelling {
                     state.cancelling = true;
-                    self.cancel(Operation::Receive { token });
+                    self.cancel(RingOperation::Receive { token });
                 }
             }
             Mode::Paused if !state.watching_hangup => {
                 state.watching_hangup = true;
-                self.operations.push_back((Operation::WatchHangup { token }, fd));
+                self.operations.push_back((RingOperation::WatchHangup { token }, fd));
             }
             Mode::Direct if !state.watching_input => {
                 state.watching_input = true;
-                self.operations.push_back((Operation::WatchInput { token }, fd));
+                self.operations.push_back((RingOperation::WatchInput { token }, fd));
             }
             Mode::Paused | Mode::Direct => {}
             Mode::Leaving => {
@@ -395,12 +395,12 @@ impl Connections {
         }
     }
 
-    fn cancel(&mut self, operation: Operation) {
-        self.operations.push_back((Operation::Cancel { word: operation.word() }, NO_FD));
+    fn cancel(&mut self, operation: RingOperation) {
+        self.operations.push_back((RingOperation::Cancel { word: operation.word() }, NO_FD));
     }
 }
 
-impl Operation {
+impl RingOperation {
     /// The 64 bits that pass through the ring. The top byte is the kind.
     #[inline]
     pub(super) fn word(self) -> u64 {

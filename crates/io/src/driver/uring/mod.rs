@@ -11,7 +11,7 @@ mod connections;
 mod probe;
 
 use super::{Driver, Event, PARTS_MAX, Token, Waker};
-use connections::{Connections, Operation};
+use connections::{Connections, RingOperation};
 use io_uring::squeue::{Entry, Flags};
 use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, opcode};
@@ -119,7 +119,7 @@ impl Uring {
                         .build()
                 }
             };
-            let kind = Operation::Send { event: events.len() as u32 };
+            let kind = RingOperation::Send { event: events.len() as u32 };
             events.push(Event::Sent { token: *token, result: Ok(*len) });
             self.push(&entry.flags(Flags::SKIP_SUCCESS).user_data(kind.word()))?;
         }
@@ -132,7 +132,7 @@ impl Uring {
     fn push_operations(&mut self) -> io::Result<()> {
         if !self.waker_watched {
             let poll = opcode::PollAdd::new(Fd(self.waker.as_fd().as_raw_fd()), POLL_IN);
-            self.push(&poll.multi(true).build().user_data(Operation::Wake.word()))?;
+            self.push(&poll.multi(true).build().user_data(RingOperation::Wake.word()))?;
             self.waker_watched = true;
         }
         while let Some((operation, fd)) = self.connections.next_operation() {
@@ -189,8 +189,8 @@ impl Uring {
     /// Turns completions into events.
     fn collect(&mut self, events: &mut Vec<Event>) {
         for completion in self.ring.completion() {
-            match Operation::of(completion.user_data()) {
-                Operation::Send { event } => {
+            match RingOperation::of(completion.user_data()) {
+                RingOperation::Send { event } => {
                     let result = match result_of(completion.result()) {
                         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
                         other => other,
@@ -199,11 +199,11 @@ impl Uring {
                         *of = result;
                     }
                 }
-                Operation::Wake => {
+                RingOperation::Wake => {
                     self.waker_watched = io_uring::cqueue::more(completion.flags());
                     events.push(Event::Woken);
                 }
-                Operation::Cancel { .. } => {}
+                RingOperation::Cancel { .. } => {}
                 operation => self.connections.complete(
                     operation,
                     result_of(completion.result()),
@@ -321,19 +321,21 @@ fn build() -> io::Result<(IoUring, bool)> {
     if complete { Ok((ring, deferred)) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-fn entry_of(operation: Operation, fd: RawFd) -> Entry {
+fn entry_of(operation: RingOperation, fd: RawFd) -> Entry {
     let fd = Fd(fd);
     let entry = match operation {
-        Operation::Receive { .. } => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
-        Operation::WatchInput { .. } => opcode::PollAdd::new(fd, POLL_IN).build(),
-        Operation::WatchOutput { .. } => opcode::PollAdd::new(fd, POLL_OUT).multi(true).build(),
+        RingOperation::Receive { .. } => opcode::RecvMulti::new(fd, buffers::GROUP).build(),
+        RingOperation::WatchInput { .. } => opcode::PollAdd::new(fd, POLL_IN).build(),
+        RingOperation::WatchOutput { .. } => opcode::PollAdd::new(fd, POLL_OUT).multi(true).build(),
         // Errors and hang-ups are always reported.
-        Operation::WatchHangup { .. } => opcode::PollAdd::new(fd, 0).build(),
-        Operation::Cancel { word } => {
+        RingOperation::WatchHangup { .. } => opcode::PollAdd::new(fd, 0).build(),
+        RingOperation::Cancel { word } => {
             let target = CancelBuilder::user_data(word);
             opcode::AsyncCancel2::new(target).build().flags(Flags::SKIP_SUCCESS)
         }
-        Operation::Send { .. } | Operation::Wake => unreachable!("{operation:?} has its own way"),
+        RingOperation::Send { .. } | RingOperation::Wake => {
+            unreachable!("{operation:?} has its own way")
+        }
     };
     entry.user_data(operation.word())
 }

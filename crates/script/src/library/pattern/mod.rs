@@ -15,7 +15,7 @@ use memchr::memmem;
 use mlua_sys as lua;
 
 use self::matcher::{CAPTURES_MAX, Capture, Extent, Fault, Matcher};
-use crate::state::frame::{Frame, Pieces, raising_function};
+use crate::state::frame::{Frame, StringBuilder, raising_function};
 use crate::state::raw::{
     LUA_TFUNCTION, LUA_TNUMBER, LUA_TSTRING, LUA_TTABLE, Raise, Stack, lua_CFunction,
 };
@@ -158,7 +158,7 @@ fn replace_matches(frame: Frame) -> c_int {
 /// Adds what replaces a match; the replacement is argument 3.
 fn add_replacement<W: FnMut() -> bool>(
     frame: Frame,
-    result: &mut Pieces<'_>,
+    result: &mut StringBuilder<'_>,
     matcher: &Matcher<'_, W>,
     found: Range<usize>,
 ) {
@@ -197,7 +197,7 @@ fn add_replacement<W: FnMut() -> bool>(
 /// Adds the replacement that is a text, with captures for what a `%` stands before.
 fn add_template<W: FnMut() -> bool>(
     frame: Frame,
-    result: &mut Pieces<'_>,
+    result: &mut StringBuilder<'_>,
     matcher: &Matcher<'_, W>,
     found: &Range<usize>,
 ) {

@@ -95,7 +95,7 @@ impl Filter {
         if self.skip_me && info.id == call.client.info.id {
             return false;
         }
-        let now_ms = call.data.turn.now_ms;
+        let now_ms = call.data.conditions.now_ms;
         self.conditions.iter().all(|c| c.field.matches(info, now_ms) != c.negated)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use self::filter::Filter;
-use crate::engine::client::{self, Replies};
+use crate::engine::client::{self, ReplyMode};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Call, Failure, Outcome};
 use crate::engine::server::pause::PauseReason;
@@ -51,13 +51,13 @@ fn no_touch(call: &mut Call<'_>) -> Outcome {
 
 fn reply(call: &mut Call<'_>) -> Outcome {
     if call.word_is(2, "on") {
-        call.client.replies = Replies::On;
+        call.client.reply_mode = ReplyMode::On;
         call.reply.ok();
     } else if call.word_is(2, "off") {
-        call.client.replies = Replies::Off;
+        call.client.reply_mode = ReplyMode::Off;
     } else if call.word_is(2, "skip") {
-        if call.client.replies != Replies::Off {
-            call.client.replies = Replies::SkipNext;
+        if call.client.reply_mode != ReplyMode::Off {
+            call.client.reply_mode = ReplyMode::SkipNext;
         }
     } else {
         return Err(Failure::SYNTAX);
@@ -123,7 +123,7 @@ fn all(call: &Call<'_>) -> Vec<Arc<ClientInfo>> {
 fn line(call: &Call<'_>, info: &ClientInfo) -> String {
     let asks = info.id == call.client.info.id;
     let asking = asks.then(|| call.args.iter().map(|arg| arg.len()).sum());
-    client::describe::line(call.server, info, call.data.turn.now_ms, asking)
+    client::describe::line(call.server, info, call.data.conditions.now_ms, asking)
 }
 
 /// `CLIENT KILL addr`, or with conditions. With conditions the reply is the number of clients.
@@ -177,19 +177,19 @@ fn pause(call: &mut Call<'_>) -> Outcome {
     if timeout_ms < 0 {
         return Err("ERR timeout is negative".into());
     }
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let Some(until_ms) = now_ms.checked_add(timeout_ms) else {
         return Err("ERR timeout is out of range".into());
     };
     call.server.pause_clients(PauseReason::Command, until_ms, all, now_ms);
-    call.data.turn.may_expire = call.server.may_expire(now_ms);
+    call.data.conditions.may_expire = call.server.may_expire(now_ms);
     call.reply.ok();
     Ok(())
 }
 
 fn unpause(call: &mut Call<'_>) -> Outcome {
     call.server.unpause_clients(PauseReason::Command);
-    call.data.turn.may_expire = call.server.may_expire(call.data.turn.now_ms);
+    call.data.conditions.may_expire = call.server.may_expire(call.data.conditions.now_ms);
     call.reply.ok();
     Ok(())
 }

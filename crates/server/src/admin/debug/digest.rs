@@ -18,7 +18,7 @@ use crate::engine::command::{Call, Data, Outcome};
 struct Digest([u8; 20]);
 
 pub(super) fn all(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let mut by_database: Vec<(Digest, bool)> = Vec::new();
     for index in 0..SHARDS {
         call.data.visit(index, |shard| {
@@ -75,7 +75,7 @@ pub fn whole(data: &mut Data) -> [u8; 20] {
 }
 
 pub(super) fn values(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     call.reply.array(call.args.len() - 2);
     for index in 2..call.args.len() {
         let key = any_key(call, index);
@@ -108,7 +108,7 @@ impl Digest {
     }
 
     fn mix_collection(&mut self, collection: CollectionRef<'_>, now_ms: i64) {
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         match collection {
             CollectionRef::Set(set) => {
                 set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));

@@ -11,7 +11,7 @@ use crate::engine::command::{Call, Failure, Outcome};
 /// DEBUG OBJECT key [fast]. Without `fast` the value is serialised, to show that length.
 pub(super) fn object(call: &mut Call<'_>) -> Outcome {
     let fast = call.args.len() > 3 && call.word_is(3, "fast");
-    let (key, clock) = (any_key(call, 2), call.data.turn.clock);
+    let (key, clock) = (any_key(call, 2), call.data.conditions.clock);
     let list_max_listpack_size = call.server.config.list_max_listpack_size();
     let compress = call.server.config.rdbcompression();
     let entry = call.data.stored(key).ok_or(Failure::NO_SUCH_KEY)?;

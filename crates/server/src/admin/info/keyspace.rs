@@ -62,7 +62,7 @@ impl KeyspaceFigures {
 
 fn figures(data: &mut Data) -> KeyspaceFigures {
     let mut figures = KeyspaceFigures::default();
-    let now_ms = data.turn.now_ms;
+    let now_ms = data.conditions.now_ms;
     let mut first = DatabaseFigures::default();
     for index in 0..SHARDS {
         if let Some((keys, table_bytes)) = data.plain_figures(index) {

@@ -8,7 +8,7 @@ use super::{
     InfoValue, Lines, Section, SectionShown, Snapshot, counter, gauge, human, label, zero,
 };
 use crate::base::allocator;
-use crate::base::kept::Kept;
+use crate::base::kept::CachedFigure;
 use crate::engine::defrag::Defrag;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
@@ -278,7 +278,7 @@ fn percent(part: usize, whole: usize) -> InfoValue {
 
 /// The resident memory of the process in bytes, as the kernel reports it.
 fn resident() -> usize {
-    static LAST: Kept<usize> = Kept::new();
+    static LAST: CachedFigure<usize> = CachedFigure::new();
     LAST.or(|| {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
@@ -287,7 +287,7 @@ fn resident() -> usize {
 }
 
 fn total_system_memory() -> u64 {
-    static LAST: Kept<u64> = Kept::new();
+    static LAST: CachedFigure<u64> = CachedFigure::new();
     LAST.or(|| {
         let info = rustix::system::sysinfo();
         info.totalram * u64::from(info.mem_unit)

@@ -59,7 +59,7 @@ impl Gatherer {
             loop {
                 own.answer(|wants_keys| {
                     data.enter();
-                    data.turn.now_ms = server.clock.now_ms();
+                    data.conditions.now_ms = server.clock.now_ms();
                     if wants_keys {
                         keys.look(&mut data);
                     }

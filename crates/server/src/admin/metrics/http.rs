@@ -186,12 +186,12 @@ mod tests {
     use crate::admin::metrics::site::Site;
 
     /// A peer that sends these bytes a few at a time, and keeps what it receives.
-    struct Stream<'a> {
+    struct SlowPeer<'a> {
         input: &'a [u8],
         output: Vec<u8>,
     }
 
-    impl Read for Stream<'_> {
+    impl Read for SlowPeer<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             let count = self.input.len().min(buffer.len()).min(7);
             if count == 0 {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    impl Write for Stream<'_> {
+    impl Write for SlowPeer<'_> {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             let count = bytes.len().min(5);
             self.output.extend_from_slice(&bytes[..count]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn answer_to(peer: &str, request: &str) -> (HttpState, String) {
-        let mut stream = Stream { input: request.as_bytes(), output: Vec::new() };
+        let mut stream = SlowPeer { input: request.as_bytes(), output: Vec::new() };
         let site = Site {
             is_known: |name: &str| name == "db.local",
             admits: |user: &[u8], password: &[u8]| user == b"ada" && password == b"a:b",

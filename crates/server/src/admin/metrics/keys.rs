@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use bobbin_store::value::Kind;
+use bobbin_store::value::ValueType;
 use bobbin_store::{EntryRef, SHARDS};
 
 use crate::engine::command::Data;
@@ -12,8 +12,8 @@ use crate::engine::command::Data;
 /// The result of the last sample, and large keys of earlier ones.
 #[derive(Clone, Default)]
 pub(super) struct KeySample {
-    /// By type, in the order of [`Kind::ALL`].
-    pub kinds: [KindFigures; Kind::ALL.len()],
+    /// By type, in the order of [`ValueType::ALL`].
+    pub kinds: [KindFigures; ValueType::ALL.len()],
     /// The largest first.
     pub largest: Vec<LargeKey>,
     /// When the last sample was taken. `None`: not yet.
@@ -31,7 +31,7 @@ pub(super) struct KindFigures {
 pub(super) struct LargeKey {
     pub database: u32,
     pub key: Box<[u8]>,
-    pub kind: Kind,
+    pub kind: ValueType,
     /// The memory that MEMORY USAGE shows.
     pub bytes: usize,
     /// When a sample last had it.
@@ -64,7 +64,7 @@ impl KeySample {
 
     fn note(&mut self, database: u32, entry: &EntryRef<'_>, now: Instant) {
         let (key, kind, bytes) = (entry.key(), entry.kind(), entry.memory());
-        if let Some(at) = Kind::ALL.iter().position(|known| *known == kind) {
+        if let Some(at) = ValueType::ALL.iter().position(|known| *known == kind) {
             self.kinds[at].keys += 1;
             self.kinds[at].bytes += bytes as u64;
         }

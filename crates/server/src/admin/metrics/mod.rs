@@ -37,7 +37,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
 use self::http::{Exchange, HttpState};
-use self::page::Page;
+use self::page::MetricsPage;
 use self::site::{Answers, Resource, Site};
 use crate::config::OptionId;
 use crate::engine::acl::check::Reason;
@@ -65,7 +65,7 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     }
     let listeners = listeners(&server.config.words_of(OptionId::metrics_bind), port)?;
     let gatherer = Gatherer::start(server)?;
-    let Page { html, policy } = Page::new();
+    let MetricsPage { html, policy } = MetricsPage::new();
     let html: &'static str = html.leak();
     let run = move || {
         let is_known = |name: &str| {

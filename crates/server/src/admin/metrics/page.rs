@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 
 /// The page as it is sent.
-pub(super) struct Page {
+pub(super) struct MetricsPage {
     pub html: String,
     /// The value of the field `Content-Security-Policy`.
     pub policy: String,
@@ -15,7 +15,7 @@ const STYLE: &str = include_str!("page/dashboard.css");
 /// One script in two files.
 const SCRIPT: [&str; 2] = [include_str!("page/parts.js"), include_str!("page/dashboard.js")];
 
-impl Page {
+impl MetricsPage {
     pub(super) fn new() -> Self {
         let script = SCRIPT.concat();
         let html = HTML
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_page_is_small_and_needs_nothing_else() {
-        let Page { html, policy } = Page::new();
+        let MetricsPage { html, policy } = MetricsPage::new();
         assert!(html.len() <= 100_000, "{} bytes", html.len());
         for name in ["style", "script"] {
             assert_eq!(html.matches(&format!("<{name}>")).count(), 1);

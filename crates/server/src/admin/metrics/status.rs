@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bobbin_store::value::Kind;
+use bobbin_store::value::ValueType;
 
 use super::figures::Gatherer;
 use super::json::Json;
@@ -187,7 +187,7 @@ fn client(server: &Server, info: &ClientInfo, now_ms: i64, json: &mut Json) {
 fn sampled_keys(sample: &KeySample, details: bool, json: &mut Json) {
     json.object(|json| {
         json.key("kinds").array(|json| {
-            for (kind, figures) in Kind::ALL.into_iter().zip(sample.kinds) {
+            for (kind, figures) in ValueType::ALL.into_iter().zip(sample.kinds) {
                 if figures.keys > 0 {
                     json.object(|json| {
                         json.key("type").text(kind.name());

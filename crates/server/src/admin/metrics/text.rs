@@ -17,7 +17,7 @@ use crate::replication::Replication;
 use crate::replication::link::LinkState;
 
 /// A family of metrics that is not a field of INFO.
-pub struct Family {
+pub struct MetricFamily {
     /// The name without the common prefix.
     pub name: &'static str,
     kind: MetricKind,
@@ -45,7 +45,7 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, format: Metric
     text.finish()
 }
 
-impl Family {
+impl MetricFamily {
     const fn new(
         name: &'static str,
         kind: MetricKind,
@@ -80,12 +80,12 @@ impl Family {
 }
 
 impl Exposition {
-    fn begin(&mut self, family: &Family) {
+    fn begin(&mut self, family: &MetricFamily) {
         self.family(family.name, family.kind, family.help);
     }
 
     /// Adds a sample of a family with these label values.
-    fn tell(&mut self, family: &Family, values: &[&str], value: impl std::fmt::Display) {
+    fn tell(&mut self, family: &MetricFamily, values: &[&str], value: impl std::fmt::Display) {
         let labels: Vec<_> = family.labels.iter().copied().zip(values.iter().copied()).collect();
         self.sample(family.name, &labels, value);
     }
@@ -155,7 +155,7 @@ fn metric_name(field: &str, unit: InfoUnit, counter: bool) -> String {
 /// States that INFO shows as words and that an alert may need: 1 for good and 0 for bad.
 fn states(server: &Server, text: &mut Exposition) {
     let log = Aof::of(server);
-    let mut state = |family: &Family, is_good: bool| {
+    let mut state = |family: &MetricFamily, is_good: bool| {
         text.begin(family);
         text.tell(family, &[], u64::from(is_good));
     };
@@ -169,7 +169,7 @@ fn states(server: &Server, text: &mut Exposition) {
 
 fn databases(snapshot: &Snapshot<'_>, age_s: Option<f64>, text: &mut Exposition) {
     let databases = &snapshot.keyspace().databases;
-    let mut each = |family: &Family, value: &dyn Fn(&DatabaseFigures) -> f64| {
+    let mut each = |family: &MetricFamily, value: &dyn Fn(&DatabaseFigures) -> f64| {
         text.begin(family);
         for (number, database) in databases.iter().enumerate() {
             if database.keys > 0 {
@@ -195,7 +195,7 @@ fn commands(snapshot: &Snapshot<'_>, text: &mut Exposition) {
         stats.calls.get() + stats.rejected.get() + stats.failed.get() > 0
     };
     let all: Vec<_> = all.filter(used).collect();
-    let mut each = |family: &Family, value: &dyn Fn(&CommandStats) -> f64| {
+    let mut each = |family: &MetricFamily, value: &dyn Fn(&CommandStats) -> f64| {
         text.begin(family);
         for (command, stats) in &all {
             text.tell(family, &[command], value(stats));
@@ -263,7 +263,7 @@ fn errors(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 
 fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
     let workers = snapshot.server.workers.all();
-    let mut each = |family: &Family, value: &dyn Fn(&WorkerHandle) -> f64| {
+    let mut each = |family: &MetricFamily, value: &dyn Fn(&WorkerHandle) -> f64| {
         text.begin(family);
         for worker in &workers {
             text.tell(family, &[&worker.id.to_string()], value(worker));
@@ -284,7 +284,7 @@ fn workers(snapshot: &Snapshot<'_>, text: &mut Exposition) {
 
 /// The metrics that are not fields of INFO, in the order in which they are written.
 #[cfg(test)]
-pub static FAMILIES: [&Family; 24] = [
+pub static FAMILIES: [&MetricFamily; 24] = [
     &INFO,
     &LAST_BGSAVE_OK,
     &LAST_BGREWRITE_OK,
@@ -311,54 +311,59 @@ pub static FAMILIES: [&Family; 24] = [
     &WORKER_CPU_SYS,
 ];
 
-const INFO: Family = Family::gauge("info", &IDENTITY, "What the server is; the value is always 1.");
-const LAST_BGSAVE_OK: Family =
-    Family::gauge("rdb_last_bgsave_ok", &[], "Whether the last snapshot was written (1).");
-const LAST_BGREWRITE_OK: Family = Family::gauge(
+const INFO: MetricFamily =
+    MetricFamily::gauge("info", &IDENTITY, "What the server is; the value is always 1.");
+const LAST_BGSAVE_OK: MetricFamily =
+    MetricFamily::gauge("rdb_last_bgsave_ok", &[], "Whether the last snapshot was written (1).");
+const LAST_BGREWRITE_OK: MetricFamily = MetricFamily::gauge(
     "aof_last_bgrewrite_ok",
     &[],
     "Whether the last rewrite of the append-only file was (1).",
 );
-const LAST_WRITE_OK: Family =
-    Family::gauge("aof_last_write_ok", &[], "Whether the append-only file can be written (1).");
-const MASTER_LINK_UP: Family = Family::gauge(
+const LAST_WRITE_OK: MetricFamily = MetricFamily::gauge(
+    "aof_last_write_ok",
+    &[],
+    "Whether the append-only file can be written (1).",
+);
+const MASTER_LINK_UP: MetricFamily = MetricFamily::gauge(
     "master_link_up",
     &[],
     "Whether a replica has its primary's stream (1). Only a replica has it.",
 );
-const DB_KEYS: Family = Family::gauge("db_keys", &["db"], "Keys of a database.");
-const DB_KEYS_EXPIRING: Family =
-    Family::gauge("db_keys_expiring", &["db"], "Keys of a database that expire.");
-const DB_AVG_TTL: Family = Family::gauge(
+const DB_KEYS: MetricFamily = MetricFamily::gauge("db_keys", &["db"], "Keys of a database.");
+const DB_KEYS_EXPIRING: MetricFamily =
+    MetricFamily::gauge("db_keys_expiring", &["db"], "Keys of a database that expire.");
+const DB_AVG_TTL: MetricFamily = MetricFamily::gauge(
     "db_avg_ttl_seconds",
     &["db"],
     "Time that keys of a database have left on average, by a sample.",
 );
-const FIGURES_AGE: Family = Family::gauge(
+const FIGURES_AGE: MetricFamily = MetricFamily::gauge(
     "keyspace_figures_age_seconds",
     &[],
     "How old the figures of keys are: old when a thread holds keys for long.",
 );
-const COMMAND_CALLS: Family = Family::counter("commands_total", &["cmd"], "Calls of a command.");
-const COMMAND_DURATION: Family =
-    Family::counter("commands_duration_seconds_total", &["cmd"], "Time that a command took.");
-const COMMAND_REJECTED: Family = Family::counter(
+const COMMAND_CALLS: MetricFamily =
+    MetricFamily::counter("commands_total", &["cmd"], "Calls of a command.");
+const COMMAND_DURATION: MetricFamily =
+    MetricFamily::counter("commands_duration_seconds_total", &["cmd"], "Time that a command took.");
+const COMMAND_REJECTED: MetricFamily = MetricFamily::counter(
     "commands_rejected_calls_total",
     &["cmd"],
     "Calls that were refused before they ran.",
 );
-const COMMAND_FAILED: Family = Family::counter(
+const COMMAND_FAILED: MetricFamily = MetricFamily::counter(
     "commands_failed_calls_total",
     &["cmd"],
     "Calls that were answered with an error.",
 );
-const COMMAND_LATENCY: Family = Family::new(
+const COMMAND_LATENCY: MetricFamily = MetricFamily::new(
     "commands_latency_seconds",
     MetricKind::Summary,
     &["cmd", "quantile"],
     "How long calls of a command took, since the start.",
 );
-const COMMAND_DURATIONS: Family = Family::new(
+const COMMAND_DURATIONS: MetricFamily = MetricFamily::new(
     "command_duration_seconds",
     MetricKind::Histogram,
     &["cmd", "le"],
@@ -383,29 +388,32 @@ const COMMAND_BOUNDS_S: [(f64, &str); 15] = [
     (3.0, "3.0"),
     (10.0, "10.0"),
 ];
-const ERRORS: Family =
-    Family::counter("errors_total", &["err"], "Errors answered, by their first word.");
-const WORKER_CONNECTIONS: Family =
-    Family::gauge("worker_connections", &["worker"], "Connections of a thread.");
-const WORKER_BACKLOG: Family = Family::gauge(
+const ERRORS: MetricFamily =
+    MetricFamily::counter("errors_total", &["err"], "Errors answered, by their first word.");
+const WORKER_CONNECTIONS: MetricFamily =
+    MetricFamily::gauge("worker_connections", &["worker"], "Connections of a thread.");
+const WORKER_BACKLOG: MetricFamily = MetricFamily::gauge(
     "worker_backlog_bytes",
     &["worker"],
     "Published messages that wait for a thread.",
 );
-const WORKER_POSTS: Family =
-    Family::gauge("worker_mailbox_posts", &["worker"], "Posts in a thread's mailbox.");
-const WORKER_COMMANDS: Family =
-    Family::counter("worker_commands_total", &["worker"], "Commands that a thread executed.");
-const WORKER_TURNS: Family =
-    Family::counter("worker_turns_total", &["worker"], "Turns of a thread's loop.");
-const WORKER_BUSY: Family =
-    Family::counter("worker_busy_seconds_total", &["worker"], "Time between a thread's waits.");
-const WORKER_CPU_USER: Family = Family::counter(
+const WORKER_POSTS: MetricFamily =
+    MetricFamily::gauge("worker_mailbox_posts", &["worker"], "Posts in a thread's mailbox.");
+const WORKER_COMMANDS: MetricFamily =
+    MetricFamily::counter("worker_commands_total", &["worker"], "Commands that a thread executed.");
+const WORKER_TURNS: MetricFamily =
+    MetricFamily::counter("worker_turns_total", &["worker"], "Turns of a thread's loop.");
+const WORKER_BUSY: MetricFamily = MetricFamily::counter(
+    "worker_busy_seconds_total",
+    &["worker"],
+    "Time between a thread's waits.",
+);
+const WORKER_CPU_USER: MetricFamily = MetricFamily::counter(
     "worker_cpu_user_seconds_total",
     &["worker"],
     "A thread's processor time of its own.",
 );
-const WORKER_CPU_SYS: Family = Family::counter(
+const WORKER_CPU_SYS: MetricFamily = MetricFamily::counter(
     "worker_cpu_sys_seconds_total",
     &["worker"],
     "A thread's processor time in the kernel.",

@@ -10,13 +10,13 @@ use crate::engine::command::{Call, Classes, Failure, KeyUse, Outcome};
 /// One subcommand.
 #[derive(Clone, Copy)]
 struct BitFieldStep {
-    action: Action,
+    action: FieldAction,
     width: Width,
     offset: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Action {
+enum FieldAction {
     Get,
     Set(i64, Overflow),
     Add(i64, Overflow),
@@ -97,7 +97,7 @@ impl StringChange for BitFieldRun<'_, '_> {
 
 impl BitFieldStep {
     const fn writes(&self) -> bool {
-        !matches!(self.action, Action::Get)
+        !matches!(self.action, FieldAction::Get)
     }
 
     /// The length in bytes of a string that has all of its bits.
@@ -108,8 +108,8 @@ impl BitFieldStep {
     /// Returns the value to write, if any, and the value to reply.
     fn apply(&self, old: i64) -> (Option<i64>, Option<i64>) {
         match self.action {
-            Action::Get => (None, Some(old)),
-            Action::Set(value, overflow) => {
+            FieldAction::Get => (None, Some(old)),
+            FieldAction::Set(value, overflow) => {
                 // For an unsigned width, a negative number stands for a very large one.
                 let value = match self.width.signed {
                     true => i128::from(value),
@@ -118,7 +118,7 @@ impl BitFieldStep {
                 let new = self.width.fit(value, overflow);
                 (new, new.map(|_| old))
             }
-            Action::Add(increment, overflow) => {
+            FieldAction::Add(increment, overflow) => {
                 let new = self.width.fit(i128::from(old) + i128::from(increment), overflow);
                 (new, new)
             }
@@ -155,10 +155,14 @@ fn parse(call: &Call<'_>) -> Result<Vec<BitFieldStep>, Failure> {
         ))?;
         let offset = parse_offset(call, offset, width)?;
         let action = match action {
-            None => Action::Get,
+            None => FieldAction::Get,
             Some(value) => {
                 let value = bobbin_resp::parse_i64(value).ok_or(Failure::NOT_AN_INTEGER)?;
-                if is(b"SET") { Action::Set(value, overflow) } else { Action::Add(value, overflow) }
+                if is(b"SET") {
+                    FieldAction::Set(value, overflow)
+                } else {
+                    FieldAction::Add(value, overflow)
+                }
             }
         };
         steps.push(BitFieldStep { action, width, offset });

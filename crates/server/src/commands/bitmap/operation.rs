@@ -303,7 +303,7 @@ fn apply(bytes: &mut [u8], other: &[u8], f: impl Fn(u8, u8) -> u8) {
 mod tests {
     use proptest::prelude::*;
 
-    use bobbin_store::value::Chunked;
+    use bobbin_store::value::ChunkedString;
 
     use super::*;
 
@@ -362,7 +362,7 @@ mod tests {
                 1..5,
             ),
         ) {
-            let chunked: Vec<_> = sources.iter().map(|bytes| Chunked::from_bytes(bytes, 0)).collect();
+            let chunked: Vec<_> = sources.iter().map(|bytes| ChunkedString::from_bytes(bytes, 0)).collect();
             let chunked: Vec<_> = chunked.iter().map(StringRef::Chunked).collect();
             let sources: Vec<_> = sources.iter().map(|bytes| StringRef::Flat(bytes)).collect();
             let len = sources.iter().map(|source| source.len()).max().unwrap();

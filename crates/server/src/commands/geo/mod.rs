@@ -4,7 +4,7 @@ mod query;
 mod search;
 
 use bobbin_resp::{Reply, parse_f64};
-use bobbin_store::geo::Position;
+use bobbin_store::geo::GeoPosition;
 use bobbin_store::value::{SortedSet, SortedSetLimits};
 
 use super::sorted_set::each_score;
@@ -74,14 +74,14 @@ fn propagate_scores(call: &mut Call<'_>, first: usize, scores: &[f64]) {
 }
 
 fn geopos(call: &mut Call<'_>) -> Outcome {
-    each_score(call, |reply, score| match score.map(Position::from_score) {
+    each_score(call, |reply, score| match score.map(GeoPosition::from_score) {
         Some(place) => append_position(reply, place),
         None => reply.null_array(),
     })
 }
 
 fn geohash(call: &mut Call<'_>) -> Outcome {
-    each_score(call, |reply, score| match score.map(Position::from_score) {
+    each_score(call, |reply, score| match score.map(GeoPosition::from_score) {
         Some(place) => reply.bulk(&place.geohash()),
         None => reply.null(),
     })
@@ -95,7 +95,7 @@ fn geodist(call: &mut Call<'_>) -> Outcome {
     };
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let set = call.data.read_as::<SortedSet>(key)?;
-    let place = |at: usize| Some(Position::from_score(set?.score(call.args[at], hasher)?));
+    let place = |at: usize| Some(GeoPosition::from_score(set?.score(call.args[at], hasher)?));
     match (place(2), place(3)) {
         (Some(a), Some(b)) => append_distance(&mut call.reply, a.distance(b) / metres),
         _ => call.reply.null(),
@@ -104,10 +104,10 @@ fn geodist(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Parses two words as a longitude and a latitude.
-fn position(words: &[&[u8]]) -> Result<Position, Failure> {
+fn position(words: &[&[u8]]) -> Result<GeoPosition, Failure> {
     let longitude = parse_f64(words[0]).ok_or(Failure::NOT_A_FLOAT)?;
     let latitude = parse_f64(words[1]).ok_or(Failure::NOT_A_FLOAT)?;
-    Position::new(longitude, latitude).ok_or_else(|| {
+    GeoPosition::new(longitude, latitude).ok_or_else(|| {
         let pair = format!("{},{}", fixed(longitude), fixed(latitude));
         Failure::format(format!("ERR invalid longitude,latitude pair {pair}"))
     })
@@ -136,7 +136,7 @@ fn append_distance(reply: &mut Reply<'_>, distance: f64) {
 }
 
 /// Appends coordinates with up to seventeen decimals, without trailing zeros.
-fn append_position(reply: &mut Reply<'_>, place: Position) {
+fn append_position(reply: &mut Reply<'_>, place: GeoPosition) {
     reply.array(2);
     for coordinate in [place.longitude, place.latitude] {
         let text = format!("{coordinate:.17}");

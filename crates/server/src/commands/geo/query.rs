@@ -1,7 +1,7 @@
 //! The query of a search.
 
 use bobbin_resp::{parse_f64, parse_i64};
-use bobbin_store::geo::{Position, Shape};
+use bobbin_store::geo::{GeoPosition, Shape};
 use bobbin_store::hash::Hasher;
 use bobbin_store::value::SortedSet;
 
@@ -78,15 +78,15 @@ enum Centre {
     Missing,
     /// A member of a set that does not exist.
     Unknown,
-    Member(Position),
-    Given(Position),
+    Member(GeoPosition),
+    Given(GeoPosition),
 }
 
 enum SearchExtent {
     Missing,
     Radius(f64),
     Box { width: f64, height: f64 },
-    Polygon(Vec<Position>),
+    Polygon(Vec<GeoPosition>),
 }
 
 /// The state of parsing.
@@ -258,7 +258,7 @@ impl SearchParser<'_> {
         let Some((set, hasher)) = self.set else { return Ok(Centre::Unknown) };
         let member = self.args[at];
         match set.score(member, hasher) {
-            Some(score) => Ok(Centre::Member(Position::from_score(score))),
+            Some(score) => Ok(Centre::Member(GeoPosition::from_score(score))),
             None => {
                 let member = String::from_utf8_lossy(member);
                 Err(Failure::format(format!("ERR member {member} does not exist")))

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::ValueRef;
-use bobbin_store::geo::{Position, Shape};
+use bobbin_store::geo::{GeoPosition, Shape};
 use bobbin_store::hash::Hasher;
 use bobbin_store::value::{CollectionRef, Item, SortedSet, SortedSetLimits, integer};
 
@@ -76,7 +76,7 @@ impl FoundMember<'_> {
     ) {
         let distance = self.distance / query.metres;
         let score = if query.store_distance { distance } else { self.score };
-        result.insert(self.member.text(&mut integer::Text::new(0)), score, limits, hasher);
+        result.insert(self.member.text(&mut integer::IntegerText::new(0)), score, limits, hasher);
     }
 
     fn append_to(&self, reply: &mut Reply<'_>, query: &Query) {
@@ -93,7 +93,7 @@ impl FoundMember<'_> {
             reply.integer(self.score as i64);
         }
         if query.with_position {
-            append_position(reply, Position::from_score(self.score));
+            append_position(reply, GeoPosition::from_score(self.score));
         }
     }
 }
@@ -288,7 +288,7 @@ impl Looks {
                 self.ranks.pop();
             }
             for (rank, (_, score)) in part.clone().zip(set.range(part)) {
-                if let Some(distance) = shape.distance_within(Position::from_score(score)) {
+                if let Some(distance) = shape.distance_within(GeoPosition::from_score(score)) {
                     self.hits.push((rank, distance));
                     if enough == Some(self.hits.len()) {
                         return false;

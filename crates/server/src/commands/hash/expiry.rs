@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bobbin_store::value::Hash;
 
 use super::super::expire::{
-    Conditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
+    ExpireConditions, MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS,
 };
 use super::{changed, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
@@ -30,7 +30,7 @@ pub(super) fn hpexpireat(call: &mut Call<'_>) -> Outcome {
 fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let args = call.args;
     let word = (3..args.len() - 1).find(|&at| call.word_is(at, "fields")).ok_or(FIELD_COUNT)?;
-    let conditions = Conditions::parse(&args[3..word])?;
+    let conditions = ExpireConditions::parse(&args[3..word])?;
     let names = counted_fields(call, word, 1)?;
     let expire_ms = expire_time(call, 2, scale)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
@@ -179,7 +179,7 @@ fn tell(call: &mut Call<'_>, scale: Scale) -> Outcome {
     // This command reports a wrong number with a less specific error than others.
     let names = counted_fields(call, 2, 1)
         .map_err(|failure| if failure == FIELD_COUNT { Failure::SYNTAX } else { failure })?;
-    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.turn.now_ms, call.data.dead_ms());
+    let (key, now_ms, dead_ms) = (call.key(1)?, call.data.conditions.now_ms, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(names.len());
@@ -215,7 +215,7 @@ pub(super) fn counted_fields<'a>(
 
 /// Parses the time at an argument, in Unix milliseconds.
 pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i64, Failure> {
-    let start_ms = if scale.from_now { call.data.turn.now_ms } else { 0 };
+    let start_ms = if scale.from_now { call.data.conditions.now_ms } else { 0 };
     let time = call.integer(at)?;
     let expire_ms = time.checked_mul(scale.unit_ms).and_then(|ms| ms.checked_add(start_ms));
     expire_ms.filter(|_| time >= 0).ok_or_else(|| {

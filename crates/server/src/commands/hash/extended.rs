@@ -1,7 +1,7 @@
 //! Hashes: HSETEX, HGETEX and HGETDEL, which combine two operations.
 
 use bobbin_store::value::Hash;
-use bobbin_store::value::hash::Expiry;
+use bobbin_store::value::hash::FieldExpiry;
 
 use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS};
 use super::super::repeats::{MANY, Repeats};
@@ -110,9 +110,9 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         return delete_expired(call, key, pairs, exists);
     }
     let expiry = match expire_ms {
-        Some(expire_ms) => Expiry::At(expire_ms),
-        None if options.keep => Expiry::Keep,
-        None => Expiry::Clear,
+        Some(expire_ms) => FieldExpiry::At(expire_ms),
+        None if options.keep => FieldExpiry::Keep,
+        None => FieldExpiry::Clear,
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
     let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);

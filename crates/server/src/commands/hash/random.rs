@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
-use bobbin_store::value::hash::Field;
+use bobbin_store::value::hash::HashField;
 
-use super::super::choice::{Distinct, below};
+use super::super::choice::{DistinctNumbers, below};
 use super::super::elements::{TOO_LOW, bulk};
 use crate::base::random::Random;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -113,7 +113,7 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, 
         }
         if let Some(random) = random.take() {
             let len = live.as_ref().map_or(hash.len(), Vec::len);
-            let indexes = Distinct::below(len, wanted, random);
+            let indexes = DistinctNumbers::below(len, wanted, random);
             shape.header(reply, indexes.len());
             chosen = Some(indexes);
         }
@@ -145,7 +145,7 @@ impl FieldShape {
         }
     }
 
-    fn field(self, reply: &mut Reply<'_>, field: Field<'_>) {
+    fn field(self, reply: &mut Reply<'_>, field: HashField<'_>) {
         if self.nested {
             reply.array(2);
         }
@@ -180,8 +180,10 @@ fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<
         return chosen;
     }
     match live_indexes(hash, now_ms) {
-        Some(live) => Distinct::below(live.len(), wanted, random).map(|at| live[at]).collect(),
-        None => Distinct::below(hash.len(), wanted, random).collect(),
+        Some(live) => {
+            DistinctNumbers::below(live.len(), wanted, random).map(|at| live[at]).collect()
+        }
+        None => DistinctNumbers::below(hash.len(), wanted, random).collect(),
     }
 }
 
@@ -202,8 +204,8 @@ fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option
 }
 
 /// A random live field.
-fn random_live<'a>(hash: &'a Hash, now_ms: i64, random: &mut Random) -> Option<Field<'a>> {
-    let is_live = |field: &Field<'_>| field.expire_ms.is_none_or(|at| at > now_ms);
+fn random_live<'a>(hash: &'a Hash, now_ms: i64, random: &mut Random) -> Option<HashField<'a>> {
+    let is_live = |field: &HashField<'_>| field.expire_ms.is_none_or(|at| at > now_ms);
     for _ in 0..TRIES {
         let field = hash.field(hash.nth(below(random, hash.len()))?);
         if is_live(&field) {
@@ -223,7 +225,7 @@ const TRIES: usize = 16;
 mod tests {
     use bobbin_store::Hasher;
     use bobbin_store::value::HashLimits;
-    use bobbin_store::value::hash::Expiry;
+    use bobbin_store::value::hash::FieldExpiry;
     use bobbin_store::value::pages::Given;
 
     use super::*;
@@ -235,7 +237,7 @@ mod tests {
         for dead in [0, 10, 500, 990, 1000] {
             let (mut hash, mut random) = (Hash::default(), Random::new(1));
             for field in 0..1000 {
-                let expiry = Expiry::At(if field < dead { 10 } else { 1000 });
+                let expiry = FieldExpiry::At(if field < dead { 10 } else { 1000 });
                 let name = format!("f{field}");
                 hash.set(name.as_bytes(), Given::from(b"v"), expiry, 0, &limits, &hasher);
             }

@@ -1,7 +1,7 @@
 //! Hashes: reading fields one by one, all of them, or in a scan.
 
 use bobbin_resp::{Aggregate, Reply};
-use bobbin_store::value::hash::{Field, Value, Walk};
+use bobbin_store::value::hash::{FieldValue, HashField, Walk};
 use bobbin_store::value::{Hash, Item};
 
 use super::super::element_scan::{reply_scan, scan_in_slices};
@@ -125,7 +125,7 @@ fn all_in_slices(call: &mut Call<'_>, hash: Hash, part: FieldPart, kind: Aggrega
 }
 
 #[inline]
-fn reply_part(reply: &mut Reply<'_>, field: Field<'_>, part: FieldPart) {
+fn reply_part(reply: &mut Reply<'_>, field: HashField<'_>, part: FieldPart) {
     if part != FieldPart::Values {
         bulk(reply, field.name);
     }
@@ -140,20 +140,20 @@ pub(super) fn reply_named<'a>(
     reply: &mut Reply<'_>,
     repeats: &mut Option<Repeats<'a>>,
     name: &'a [u8],
-    value: Value<'_>,
+    value: FieldValue<'_>,
 ) {
     match (value, repeats) {
-        (Value::Item(Item::Bytes(bytes)), Some(repeats)) => repeats.bulk(reply, name, bytes),
+        (FieldValue::Item(Item::Bytes(bytes)), Some(repeats)) => repeats.bulk(reply, name, bytes),
         (value, _) => reply_value(reply, value),
     }
 }
 
 /// Replies with a value. A long one is not copied.
 #[inline]
-pub(super) fn reply_value(reply: &mut Reply<'_>, value: Value<'_>) {
+pub(super) fn reply_value(reply: &mut Reply<'_>, value: FieldValue<'_>) {
     match value {
-        Value::Item(item) => bulk(reply, item),
-        Value::Outside(outside) => reply.bulk_shared(&outside.to_shared()),
+        FieldValue::Item(item) => bulk(reply, item),
+        FieldValue::Outside(outside) => reply.bulk_shared(&outside.to_shared()),
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) fn hscan(call: &mut Call<'_>) -> Outcome {
     let Some(hash) = call.data.peek(key).and_then(|entry| entry.collection::<Hash>()) else {
         return Ok(());
     };
-    let show = move |reply: &mut Reply<'_>, field: Field<'_>, options: &ScanOptions| {
+    let show = move |reply: &mut Reply<'_>, field: HashField<'_>, options: &ScanOptions| {
         if !options.matches(field.name) {
             return 0;
         }

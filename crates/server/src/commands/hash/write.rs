@@ -1,8 +1,8 @@
 //! Hashes: setting, incrementing and deleting fields.
 
 use bobbin_store::NewValue;
-use bobbin_store::entry::{INLINE_MAX, Shared};
-use bobbin_store::value::hash::Expiry;
+use bobbin_store::entry::{INLINE_MAX, SharedString};
+use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::{Given, PREFETCHED};
 use bobbin_store::value::{Hash, integer};
 
@@ -42,7 +42,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
             hash.prefetch(ahead.map(|pair| pair[0]), hasher);
         }
         let value = given(&shared, pair[1], 3 + 2 * index);
-        added += i64::from(hash.set(pair[0], value, Expiry::Clear, now_ms, &limits, hasher));
+        added += i64::from(hash.set(pair[0], value, FieldExpiry::Clear, now_ms, &limits, hasher));
     }
     if may_have_expired {
         // New fields that did not make the hash longer have replaced expired ones.
@@ -65,7 +65,7 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let len_before = hash.len();
-    hash.set(args[2], given(&shared, args[3], 3), Expiry::Clear, now_ms, &limits, hasher);
+    hash.set(args[2], given(&shared, args[3], 3), FieldExpiry::Clear, now_ms, &limits, hasher);
     let expired = 1 + len_before - hash.len();
     if expired > 0 {
         call.data.propagate(&[b"HSET", key.bytes, args[2], args[3]]);
@@ -92,10 +92,10 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let sum = old
         .checked_add(increment)
         .ok_or(Failure::new(&"ERR increment or decrement would overflow"))?;
-    let text = integer::Text::new(sum);
+    let text = integer::IntegerText::new(sum);
     let len_before = hash.len();
     let value = Given::Bytes(text.as_bytes());
-    let added = hash.set(name, value, Expiry::Keep, now_ms, &limits, hasher);
+    let added = hash.set(name, value, FieldExpiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
     if expired > 0 || expires {
         propagate_set(call, key, &[name, text.as_bytes()]);
@@ -118,7 +118,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let old = match call.data.write_as::<Hash>(key)? {
         Some(hash) => match hash.get(name, now_ms, hasher) {
             Some(field) => {
-                let mut room = integer::Text::new(0);
+                let mut room = integer::IntegerText::new(0);
                 let text = field.value.item().text(&mut room);
                 Extended::parse(text).ok_or(Failure::new(&"ERR hash value is not a float"))?
             }
@@ -131,7 +131,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let text = sum.text();
     let hash = call.data.write_or_create::<Hash>(key)?;
     let len_before = hash.len();
-    let added = hash.set(name, Given::Bytes(&text), Expiry::Keep, now_ms, &limits, hasher);
+    let added = hash.set(name, Given::Bytes(&text), FieldExpiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
     propagate_set(call, key, &[name, &text]);
     changed(call, key, 1);
@@ -189,7 +189,7 @@ pub(super) fn removed_fields(
 
 /// The long ones among the values at every second argument from `first` on. They were made before
 /// the shards were locked.
-pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Shared)> {
+pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, SharedString)> {
     let mut shared = Vec::new();
     for at in (first..call.args.len()).step_by(2) {
         if call.args[at].len() > INLINE_MAX
@@ -203,7 +203,11 @@ pub(super) fn shared_values(call: &mut Call<'_>, first: usize) -> Vec<(usize, Sh
 
 /// The value at an argument. There may be as many long ones as arguments.
 #[inline]
-pub(super) fn given<'a>(shared: &'a [(usize, Shared)], bytes: &'a [u8], at: usize) -> Given<'a> {
+pub(super) fn given<'a>(
+    shared: &'a [(usize, SharedString)],
+    bytes: &'a [u8],
+    at: usize,
+) -> Given<'a> {
     match shared.binary_search_by_key(&at, |&(index, _)| index) {
         Ok(found) => Given::Shared(&shared[found].1),
         Err(_) => Given::Bytes(bytes),

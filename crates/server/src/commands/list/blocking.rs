@@ -1,11 +1,11 @@
 //! The commands that wait until there is an element to pop or move.
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_store::value::{End, ListLimits};
 
 use super::super::elements;
-use super::transfer::{self, Transfer};
+use super::transfer::{self, ListMove};
 use super::{end, ends, limits};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
@@ -34,14 +34,14 @@ pub(super) fn blmpop(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn blmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);
-    transfer(call, Transfer { from, to, limits: limits(call.server) }, 5)
+    transfer(call, ListMove { from, to, limits: limits(call.server) }, 5)
 }
 
 pub(super) fn brpoplpush(call: &mut Call<'_>) -> Outcome {
-    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call.server) }, 3)
+    transfer(call, ListMove { from: End::Back, to: End::Front, limits: limits(call.server) }, 3)
 }
 
-fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
+fn transfer(call: &mut Call<'_>, transfer: ListMove, timeout_at: usize) -> Outcome {
     let deadline_ms = blocking::deadline_ms(call, timeout_at)?;
     if call.in_transaction {
         // Within a transaction no client waits, and the null reply differs from that of a timeout.
@@ -53,7 +53,7 @@ fn transfer(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outco
 }
 
 /// Executes the command within a transaction, where no client waits.
-fn move_now(call: &mut Call<'_>, transfer: Transfer, timeout_at: usize) -> Outcome {
+fn move_now(call: &mut Call<'_>, transfer: ListMove, timeout_at: usize) -> Outcome {
     let dirty = call.data.counters.dirty;
     transfer::transfer(call, transfer)?;
     if call.data.counters.dirty != dirty {
@@ -91,14 +91,14 @@ impl Wait for ListPop {
         Ok(false)
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::List)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::List)
     }
 }
 
 /// BLMOVE and BRPOPLPUSH.
 struct Move {
-    transfer: Transfer,
+    transfer: ListMove,
     destination: Box<[u8]>,
     /// BLMOVE's ends as they were given.
     words: Option<[Box<[u8]>; 2]>,
@@ -136,8 +136,8 @@ impl Wait for Move {
         }
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::List)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::List)
     }
 
     fn destination(&self) -> Option<&[u8]> {

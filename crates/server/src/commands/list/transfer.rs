@@ -9,14 +9,14 @@ use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 
 pub(super) fn lmove(call: &mut Call<'_>) -> Outcome {
     let (from, to) = (end(call.args[3])?, end(call.args[4])?);
-    transfer(call, Transfer { from, to, limits: limits(call.server) })
+    transfer(call, ListMove { from, to, limits: limits(call.server) })
 }
 
 pub(super) fn rpoplpush(call: &mut Call<'_>) -> Outcome {
-    transfer(call, Transfer { from: End::Back, to: End::Front, limits: limits(call.server) })
+    transfer(call, ListMove { from: End::Back, to: End::Front, limits: limits(call.server) })
 }
 
-pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
+pub(super) fn transfer(call: &mut Call<'_>, transfer: ListMove) -> Outcome {
     let (source, destination) = (call.key(1)?, call.key(2)?);
     if !transfer.run(call.data, source, destination, &mut call.reply)? {
         call.reply.null();
@@ -26,13 +26,13 @@ pub(super) fn transfer(call: &mut Call<'_>, transfer: Transfer) -> Outcome {
 
 /// The ends between which an element moves.
 #[derive(Clone, Copy)]
-pub(super) struct Transfer {
+pub(super) struct ListMove {
     pub from: End,
     pub to: End,
     pub limits: ListLimits,
 }
 
-impl Transfer {
+impl ListMove {
     /// Moves an element, if there is any, and appends it to the reply.
     pub(super) fn run(
         self,

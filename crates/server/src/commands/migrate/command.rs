@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::PinnedValue;
-use crate::commands::migrate::{MigrateTarget, Migration, Sent, Traveller};
+use crate::commands::migrate::{MigrateTarget, Migration, SentKeys, Traveller};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
@@ -31,7 +31,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     };
     let watched = !options.copy && call.may_block();
     let mut travellers: Vec<Traveller> = Vec::new();
-    let mut distinct = Distinct::default();
+    let mut distinct = WordSet::default();
     for at in options.keys.clone() {
         let key = call.key(at)?;
         if !distinct.insert(key.bytes) {
@@ -63,7 +63,7 @@ fn migrate_now(
     travellers: &[Traveller],
     copy: bool,
 ) -> Outcome {
-    let Sent { acknowledged, outcome } = target.send(travellers);
+    let SentKeys { acknowledged, outcome } = target.send(travellers);
     call.data.propagate_nothing();
     for (traveller, _) in travellers.iter().zip(acknowledged).filter(|(_, done)| *done && !copy) {
         let key = call.data.key(&traveller.key);

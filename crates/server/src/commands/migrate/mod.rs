@@ -56,7 +56,7 @@ pub struct Migration {
 }
 
 /// The result of sending keys.
-pub struct Sent {
+pub struct SentKeys {
     /// For each key, whether the target has it.
     pub acknowledged: Vec<bool>,
     pub outcome: Outcome,
@@ -64,7 +64,7 @@ pub struct Sent {
 
 impl MigrateTarget {
     /// Sends keys in their order. A connection that turns out to be closed is replaced once.
-    pub fn send(&self, travellers: &[Traveller]) -> Sent {
+    pub fn send(&self, travellers: &[Traveller]) -> SentKeys {
         let mut may_retry = true;
         loop {
             let mut acknowledged = vec![false; travellers.len()];
@@ -76,11 +76,11 @@ impl MigrateTarget {
                 Ok(outcome)
             });
             match outcome {
-                Ok(outcome) => return Sent { acknowledged, outcome },
+                Ok(outcome) => return SentKeys { acknowledged, outcome },
                 Err(broken) if may_retry && broken.may_retry() && !acknowledged.contains(&true) => {
                     may_retry = false;
                 }
-                Err(broken) => return Sent { acknowledged, outcome: Err(broken.failure()) },
+                Err(broken) => return SentKeys { acknowledged, outcome: Err(broken.failure()) },
             }
         }
     }
@@ -187,7 +187,7 @@ impl Migration {
     fn run(&mut self, server: &'static Server, data: &mut Data) -> Outcome {
         let mut rounds = 0;
         loop {
-            let Sent { acknowledged, outcome } = self.target.send(&self.travellers);
+            let SentKeys { acknowledged, outcome } = self.target.send(&self.travellers);
             if self.copy {
                 return outcome;
             }
@@ -298,7 +298,7 @@ fn with_key<R>(
         data.enter_unreserved(server);
         data.refresh_time(server);
         // Nothing may change during a pause. A pause cannot begin during this turn.
-        if server.paused(data.turn.now_ms).is_none() && data.hold_one(key.hash.shard()) {
+        if server.paused(data.conditions.now_ms).is_none() && data.hold_one(key.hash.shard()) {
             break;
         }
         data.leave();

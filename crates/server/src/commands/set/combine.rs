@@ -5,7 +5,7 @@
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::Hasher;
-use bobbin_store::value::integer::Text;
+use bobbin_store::value::integer::IntegerText;
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set, SetLimits};
 
@@ -15,7 +15,7 @@ use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
 };
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
     answer(call, SetOperation::Inter)
@@ -99,7 +99,7 @@ fn add(
     limits: &SetLimits,
     hasher: &Hasher,
 ) {
-    let mut room = Text::new(0);
+    let mut room = IntegerText::new(0);
     let member = member.text(&mut room);
     if operation == SetOperation::Union {
         result.insert(member, limits, hasher);
@@ -222,7 +222,7 @@ fn distinct<'a>(
     args: &'a [&'a [u8]],
     keys: std::ops::Range<usize>,
 ) -> impl Iterator<Item = usize> + 'a {
-    let (first, mut seen) = (keys.start, Distinct::default());
+    let (first, mut seen) = (keys.start, WordSet::default());
     keys.filter(move |&at| at == first && operation == SetOperation::Diff || seen.insert(args[at]))
 }
 
@@ -346,7 +346,7 @@ impl Combined {
             *self;
         let last = sets.len() - 1;
         let mut wants_more = true;
-        let mut room = Text::new(0);
+        let mut room = IntegerText::new(0);
         let next = sets[at].walk(walk, slice, |member| {
             if !wants_more {
                 return;
@@ -402,7 +402,7 @@ impl Combined {
     fn gather(&mut self, (at, walk): (usize, Walk)) {
         let Self { ref sets, hasher, ref mut gathered, .. } = *self;
         let gathered = gathered.get_or_insert_default();
-        let mut room = Text::new(0);
+        let mut room = IntegerText::new(0);
         let next = sets[at].walk(walk, SLICE, |member| {
             gathered.insert(member.text(&mut room), &GATHERED, hasher);
         });

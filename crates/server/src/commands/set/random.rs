@@ -5,7 +5,7 @@ use bobbin_store::Hasher;
 use bobbin_store::value::Set;
 use bobbin_store::value::set::Walk;
 
-use super::super::choice::{Distinct, below};
+use super::super::choice::{DistinctNumbers, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::super::popping::{self, Pops, pop_in_slices};
 use super::ended;
@@ -143,7 +143,7 @@ fn propagate_popped(data: &mut Data, key: Key<'_>, members: &[Vec<u8>]) {
         return;
     }
     if members.is_empty() {
-        let command = data.turn.deletes.emptied;
+        let command = data.conditions.deletes.emptied;
         data.propagate(&[command, key.bytes]);
     }
     for members in members.chunks(REMOVED_MAX) {
@@ -196,7 +196,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, wanted, random);
         return Ok(());
     }
-    let chosen = Distinct::below(set.len(), wanted, random);
+    let chosen = DistinctNumbers::below(set.len(), wanted, random);
     call.reply.array(chosen.len());
     if chosen.len() == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
@@ -207,7 +207,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
 }
 
 fn in_slices(call: &mut Call<'_>, set: Set, wanted: usize, random: Random) {
-    let mut chosen = Distinct::below(set.len(), wanted, random);
+    let mut chosen = DistinctNumbers::below(set.len(), wanted, random);
     let mut is_begun = false;
     reply_in_slices(call, move |reply| {
         if !std::mem::replace(&mut is_begun, true) {

@@ -146,7 +146,7 @@ impl SortElements {
     pub(super) fn push(&mut self, item: Item<'_>) {
         let text = match item {
             Item::Bytes(bytes) => self.copy(bytes),
-            Item::Integer(value) => self.copy(integer::Text::new(value).as_bytes()),
+            Item::Integer(value) => self.copy(integer::IntegerText::new(value).as_bytes()),
         };
         self.entries.push(SortEntry { text, weight: Weight::None });
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bobbin_store::shard::watch::Observer;
-use bobbin_store::{Hash, SHARDS};
+use bobbin_store::{KeyHash, SHARDS};
 
 use crate::engine::command::{Data, Key};
 
@@ -16,9 +16,9 @@ pub(super) struct Lookups {
     observer: Arc<Observer>,
     began_ms: i64,
     /// By shard.
-    looked: Box<[LookedAt]>,
+    looked: Box<[LookedUpKeys]>,
     /// Changes that were not compared with the lookups yet.
-    changes: Vec<Hash>,
+    changes: Vec<KeyHash>,
     /// Something that was looked up has changed.
     is_stale: bool,
     rounds: u32,
@@ -32,8 +32,8 @@ impl Lookups {
         }
         Self {
             observer,
-            began_ms: data.turn.now_ms,
-            looked: vec![LookedAt::default(); SHARDS].into(),
+            began_ms: data.conditions.now_ms,
+            looked: vec![LookedUpKeys::default(); SHARDS].into(),
             changes: Vec::new(),
             is_stale: false,
             rounds: 0,
@@ -44,9 +44,9 @@ impl Lookups {
     /// shards.
     pub(super) fn begin_anew(&mut self, data: &Data) {
         self.observer.take();
-        self.looked.fill(LookedAt::default());
+        self.looked.fill(LookedUpKeys::default());
         self.changes.clear();
-        (self.began_ms, self.is_stale, self.rounds) = (data.turn.now_ms, false, 0);
+        (self.began_ms, self.is_stale, self.rounds) = (data.conditions.now_ms, false, 0);
     }
 
     /// Ends the reports of changes.
@@ -85,7 +85,7 @@ impl Lookups {
             }
         }
         let rest = self.changes.len().saturating_sub(CHECKED);
-        let is_known = |hash: Hash| self.looked[hash.shard()].contains(hash);
+        let is_known = |hash: KeyHash| self.looked[hash.shard()].contains(hash);
         self.is_stale |= self.changes.drain(rest..).any(is_known);
         true
     }
@@ -108,14 +108,14 @@ impl Lookups {
 
 /// The keys of a shard that were looked up. One key may be looked up a million times.
 #[derive(Clone, Default)]
-struct LookedAt {
-    hashes: Vec<Hash>,
+struct LookedUpKeys {
+    hashes: Vec<KeyHash>,
     /// How many of the hashes are sorted and different.
     sorted: usize,
 }
 
-impl LookedAt {
-    fn contains(&mut self, hash: Hash) -> bool {
+impl LookedUpKeys {
+    fn contains(&mut self, hash: KeyHash) -> bool {
         if self.sorted < self.hashes.len() {
             self.hashes.sort_unstable_by_key(|hash| hash.0);
             self.hashes.dedup();

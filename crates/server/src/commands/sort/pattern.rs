@@ -64,7 +64,7 @@ impl<'a> SortPattern<'a> {
             (Some(ValueRef::Shared(shared)), None) => f(Some(shared)),
             (Some(ValueRef::Chunked(chunked)), None) => f(Some(&chunked.to_vec())),
             (Some(ValueRef::Collection(CollectionRef::Hash(hash))), Some(field)) => {
-                let mut room = integer::Text::new(0);
+                let mut room = integer::IntegerText::new(0);
                 let found = hash.get(field, now_ms, hasher);
                 f(found.map(|field| field.value.item().text(&mut room)))
             }

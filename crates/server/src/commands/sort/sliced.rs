@@ -85,12 +85,12 @@ impl SlicedChange for SlicedSort {
         if self.is_sorted {
             return self.lookups.as_mut().is_some_and(Lookups::check_some);
         }
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         if let Some(lookups) = &self.lookups {
-            data.turn.now_ms = lookups.began_ms();
+            data.conditions.now_ms = lookups.began_ms();
         }
         let more = self.sort(data);
-        data.turn.now_ms = now_ms;
+        data.conditions.now_ms = now_ms;
         if self.lookups.is_some() && !data.holds_all() {
             data.release();
         }

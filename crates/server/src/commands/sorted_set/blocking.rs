@@ -1,7 +1,7 @@
 //! The commands that wait until there is a member to pop.
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 
 use super::super::elements;
 use super::pop::{Extreme, pop_from, pop_one_from};
@@ -54,7 +54,7 @@ impl Wait for SortedSetPop {
         Ok(false)
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::SortedSet)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::SortedSet)
     }
 }

@@ -336,7 +336,7 @@ impl Combination {
         let others = &inputs[1..];
         // No set has a member twice, so members of the last set need not be found again.
         let comes_again = self.at + 1 < inputs.len();
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
         let next = input.walk(self.place, looks, |member, score| {
             let member = member.text(&mut room);

@@ -13,7 +13,7 @@ use super::super::runs::Runs;
 /// Members with scores, each member once. They are first gathered, then sorted, and then taken.
 #[derive(Default)]
 pub(super) struct Gathered {
-    elements: Vec<Element>,
+    elements: Vec<GatheredElement>,
     /// The members, one behind the other.
     members: Vec<u8>,
     /// The length of the longest member.
@@ -25,7 +25,7 @@ pub(super) struct Gathered {
     runs: Runs,
 }
 
-struct Element {
+struct GatheredElement {
     score: f64,
     /// Where its member begins, and the member's length.
     start: usize,
@@ -58,7 +58,7 @@ impl Gathered {
         let (start, len) = (self.members.len(), member.len());
         self.members.extend_from_slice(member);
         self.longest = self.longest.max(len);
-        self.elements.push(Element { score, start, len });
+        self.elements.push(GatheredElement { score, start, len });
     }
 
     /// Adds a member with a score. If the member exists, its score becomes the result of `merge`.
@@ -174,7 +174,7 @@ impl std::hash::Hasher for Spread {
     }
 }
 
-impl Element {
+impl GatheredElement {
     fn member<'a>(&self, members: &'a [u8]) -> &'a [u8] {
         &members[self.start..self.start + self.len]
     }

@@ -140,7 +140,7 @@ impl SetInput {
             let position = one.walk_common(other, place.position, members, hasher, visit)?;
             return Some(SetPlace { position, ..place });
         }
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         self.walk(place, others, |member, _| {
             let member = member.text(&mut room);
             if std::ptr::eq(self, other) || other.score(member, hasher).is_some() {

@@ -3,7 +3,7 @@
 use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
 
-use super::super::choice::{Distinct, below};
+use super::super::choice::{DistinctNumbers, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::base::random::Random;
@@ -41,7 +41,7 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, wanted, with_scores, random);
         return Ok(());
     }
-    let ranks = Distinct::below(set.len(), wanted, random);
+    let ranks = DistinctNumbers::below(set.len(), wanted, random);
     header(&mut call.reply, ranks.len(), with_scores);
     ranks.for_each(|rank| reply_member(&mut call.reply, set, rank, with_scores));
     Ok(())
@@ -64,7 +64,7 @@ fn in_slices(
     with_scores: bool,
     random: Random,
 ) {
-    let mut ranks = Distinct::below(set.len(), wanted, random);
+    let mut ranks = DistinctNumbers::below(set.len(), wanted, random);
     let mut is_begun = false;
     reply_in_slices(call, move |reply| {
         if !std::mem::replace(&mut is_begun, true) {

@@ -161,7 +161,7 @@ impl Copying {
     /// Copies up to `count` elements. Returns whether there is more to do.
     fn step(&mut self, count: usize) -> bool {
         let next = self.ranks.end.min(self.ranks.start.saturating_add(count));
-        let (mut room, mut some) = (integer::Text::new(0), Gathered::default());
+        let (mut room, mut some) = (integer::IntegerText::new(0), Gathered::default());
         for (member, score) in self.set.range(self.ranks.start..next) {
             some.push(member.text(&mut room), score);
         }

@@ -1,6 +1,6 @@
 //! XADD adds entries, and XSETID sets facts about added entries.
 
-use bobbin_store::value::stream::Log;
+use bobbin_store::value::stream::StreamLog;
 use bobbin_store::value::{Item, Stream, StreamId};
 
 use super::id::{self, NewId};
@@ -38,9 +38,10 @@ pub(super) fn xadd(call: &mut Call<'_>) -> Outcome {
     if new_id == NewId::Given(StreamId::ZERO) {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
-    let (key, limits, now_ms) = (call.key(1)?, super::limits(call), call.data.turn.now_ms as u64);
+    let (key, limits, now_ms) =
+        (call.key(1)?, super::limits(call), call.data.conditions.now_ms as u64);
     let bytes = items.iter().map(|item| item.len()).sum();
-    let fits = Log::takes(items.len(), bytes);
+    let fits = StreamLog::takes(items.len(), bytes);
     let stream = if creates && fits {
         call.data.write_or_create::<Stream>(key)?
     } else {

@@ -2,7 +2,7 @@
 
 use bobbin_resp::{Protocol, Reply, parse_i64};
 use bobbin_store::value::StreamId;
-use bobbin_store::value::stream::{ConsumerNumber, Entry, Group, Log};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber, StreamEntry, StreamLog};
 
 use super::super::repeats::Repeats;
 use super::draft::GroupDraft;
@@ -52,7 +52,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids: Vec<_> = args[5..].iter().map_while(|arg| id::parse(arg, 0).ok()).collect();
-    let mut claim = Claim::new(idle_ms_min, call.data.turn.now_ms);
+    let mut claim = Claim::new(idle_ms_min, call.data.conditions.now_ms);
     claim.parse_options(call, 5 + ids.len())?;
     let names = &args[5..5 + ids.len()];
     // Repeated values are shown by references, which only a reply that is made at once can have.
@@ -81,7 +81,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
 
 pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     let (key, args) = (call.key(1)?, call.args);
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XAUTOCLAIM")?.max(0);
     let start = id::parse_start(args[5])?;
@@ -125,7 +125,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     // The entries follow the cursor, which is known only once they are found.
     let mut entries = Vec::new();
     let mut reply = Reply::new(&mut entries, call.reply.protocol());
-    let answer = &mut |_, entry: &Entry<'_>| claim.answer(&mut reply, entry);
+    let answer = &mut |_, entry: &StreamEntry<'_>| claim.answer(&mut reply, entry);
     claiming.step(log, group, number, usize::MAX, answer);
     claiming.answer_cursor(group, &mut call.reply);
     call.reply.raw(&entries);
@@ -183,15 +183,15 @@ impl Claiming {
     /// `answer` gets the number of the examined entry and the entry.
     fn step(
         &mut self,
-        log: &Log,
-        group: &mut Group,
+        log: &StreamLog,
+        group: &mut ConsumerGroup,
         number: ConsumerNumber,
         most: usize,
-        answer: &mut dyn FnMut(usize, &Entry<'_>),
+        answer: &mut dyn FnMut(usize, &StreamEntry<'_>),
     ) -> bool {
         for _ in 0..most {
             let Some((at, id)) = self.next(group) else { return false };
-            let answer = |entry: &Entry<'_>| answer(at, entry);
+            let answer = |entry: &StreamEntry<'_>| answer(at, entry);
             match self.claim.claim(id, log, group, number, &mut self.logged, answer) {
                 ClaimOutcome::Yes => self.claimed += 1,
                 ClaimOutcome::No => {}
@@ -202,7 +202,7 @@ impl Claiming {
     }
 
     /// The next entry to examine, and how many were examined before.
-    fn next(&mut self, group: &Group) -> Option<(usize, StreamId)> {
+    fn next(&mut self, group: &ConsumerGroup) -> Option<(usize, StreamId)> {
         match &mut self.candidates {
             Candidates::Given { ids, at } => {
                 let id = *ids.get(*at)?;
@@ -222,7 +222,7 @@ impl Claiming {
     }
 
     /// Begins the reply of XAUTOCLAIM: the next cursor, and how many entries follow.
-    fn answer_cursor(&self, group: &Group, reply: &mut Reply<'_>) {
+    fn answer_cursor(&self, group: &ConsumerGroup, reply: &mut Reply<'_>) {
         let next = match self.candidates {
             Candidates::Pending { next, .. } => next,
             Candidates::Given { .. } => None,
@@ -304,7 +304,7 @@ impl SlicedChange for ClaimInSlices {
         let Some((number, _)) = self.joined else { return false };
         let mut reply = Reply::new(self.answer.open(), self.protocol);
         let claim = self.claiming.claim;
-        let answer = &mut |_, entry: &Entry<'_>| claim.answer(&mut reply, entry);
+        let answer = &mut |_, entry: &StreamEntry<'_>| claim.answer(&mut reply, entry);
         let GroupDraft { pinned, group, .. } = &mut self.draft;
         self.claiming.step(pinned.log(), group, number, SLICE, answer)
     }
@@ -348,7 +348,7 @@ impl SlicedChange for ClaimInSlices {
 }
 
 /// The first pending entry from an ID on.
-fn following(group: &Group, start: Option<StreamId>) -> Option<StreamId> {
+fn following(group: &ConsumerGroup, start: Option<StreamId>) -> Option<StreamId> {
     group.pending_from(start?, None).next().map(|pending| pending.id)
 }
 
@@ -360,7 +360,7 @@ impl Claim {
     }
 
     /// Moves the group's last ID on. Returns whether it was lower before.
-    fn move_on(&self, group: &mut Group) -> bool {
+    fn move_on(&self, group: &mut ConsumerGroup) -> bool {
         let moves = group.last_id < self.last_id;
         if moves {
             group.last_id = self.last_id;
@@ -416,11 +416,11 @@ impl Claim {
     fn claim(
         &self,
         id: StreamId,
-        log: &Log,
-        group: &mut Group,
+        log: &StreamLog,
+        group: &mut ConsumerGroup,
         number: ConsumerNumber,
         logged: &mut Claims,
-        answer: impl FnOnce(&Entry<'_>),
+        answer: impl FnOnce(&StreamEntry<'_>),
     ) -> ClaimOutcome {
         let pending = group.pending().get(id).copied();
         let Some(entry) = log.entry(id) else {
@@ -453,7 +453,7 @@ impl Claim {
     }
 
     /// Appends what is shown of an entry.
-    fn answer(&self, reply: &mut Reply<'_>, entry: &Entry<'_>) {
+    fn answer(&self, reply: &mut Reply<'_>, entry: &StreamEntry<'_>) {
         if self.ids_only {
             id::reply(reply, entry.id);
         } else {
@@ -473,7 +473,7 @@ impl Claims {
         Self { logs, claimed: Vec::new() }
     }
 
-    fn add(&mut self, group: &Group, id: StreamId) {
+    fn add(&mut self, group: &ConsumerGroup, id: StreamId) {
         if self.logs {
             self.claimed.extend(propagate::ClaimedEntry::of(group, id));
         }

@@ -2,7 +2,7 @@
 //! creates.
 
 use bobbin_resp::Reply;
-use bobbin_store::value::stream::{ConsumerNumber, Group};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber};
 
 use super::group;
 use super::pending::{PendingPart, PendingRemoval};
@@ -17,7 +17,7 @@ pub(super) fn seen(
     name: &[u8],
     no_group: impl FnOnce() -> Failure,
 ) -> Result<ConsumerNumber, Failure> {
-    let now_ms = data.turn.now_ms;
+    let now_ms = data.conditions.now_ms;
     let (_, group) = group::find(data, key, group_name)?.ok_or_else(no_group)?;
     let (number, is_new) = seen_in(group, name, now_ms);
     if is_new {
@@ -27,7 +27,11 @@ pub(super) fn seen(
 }
 
 /// The consumer with this name, as in `seen`, and whether it is new.
-pub(super) fn seen_in(group: &mut Group, name: &[u8], now_ms: i64) -> (ConsumerNumber, bool) {
+pub(super) fn seen_in(
+    group: &mut ConsumerGroup,
+    name: &[u8],
+    now_ms: i64,
+) -> (ConsumerNumber, bool) {
     let known = group.consumer_number(name);
     let number = known.unwrap_or_else(|| group.add_consumer(name, now_ms));
     if let Some(consumer) = group.consumer_mut(number) {
@@ -48,7 +52,7 @@ fn note_created(data: &mut Data, key: Key<'_>) {
 }
 
 pub(super) fn create(call: &mut Call<'_>) -> Outcome {
-    let (key, now_ms, args) = (call.key(2)?, call.data.turn.now_ms, call.args);
+    let (key, now_ms, args) = (call.key(2)?, call.data.conditions.now_ms, call.args);
     let group = group::required(call)?;
     let is_new = group.consumer_number(args[4]).is_none();
     if is_new {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::StreamId;
-use bobbin_store::value::stream::{ConsumerNumber, Group, Log};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber, StreamLog};
 
 use super::draft::GroupDraft;
 use super::propagate::{self, ClaimedEntry};
@@ -29,7 +29,7 @@ pub(super) fn read(
     key: Key<'_>,
     reply: &mut Reply<'_>,
 ) -> Result<bool, Failure> {
-    let (now_ms, logs) = (data.turn.now_ms, data.is_logged());
+    let (now_ms, logs) = (data.conditions.now_ms, data.is_logged());
     let no_group = || no_group(key, &member.group);
     data.propagate_nothing();
     // The group was looked up before; this counts as another read.
@@ -95,12 +95,12 @@ impl Delivery {
     }
 
     /// Whether the reply includes the stream. A consumer's history is shown even if it is empty.
-    fn is_answered(&self, log: &Log, group: &Group) -> bool {
+    fn is_answered(&self, log: &StreamLog, group: &ConsumerGroup) -> bool {
         matches!(self.wanted.from, From::After(_)) || self.count > 0 || has_new(log, group)
     }
 
     /// Appends about `SLICE` entries. Returns whether there may be more.
-    fn step(&mut self, log: &Log, group: &mut Group, reply: &mut Reply<'_>) -> bool {
+    fn step(&mut self, log: &StreamLog, group: &mut ConsumerGroup, reply: &mut Reply<'_>) -> bool {
         let slice = SLICE.min(self.left());
         let before = self.count;
         match self.wanted.from {
@@ -115,7 +115,13 @@ impl Delivery {
     }
 
     /// Delivers entries that no consumer has got yet.
-    fn deliver(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
+    fn deliver(
+        &mut self,
+        slice: usize,
+        log: &StreamLog,
+        group: &mut ConsumerGroup,
+        reply: &mut Reply<'_>,
+    ) {
         let Some(start) = group.last_id.next() else { return };
         let first_id = log.first_id();
         let before = self.count;
@@ -143,7 +149,13 @@ impl Delivery {
 
     /// Delivers entries again that the consumer has not acknowledged. For deleted entries only the
     /// ID is shown.
-    fn history(&mut self, slice: usize, log: &Log, group: &mut Group, reply: &mut Reply<'_>) {
+    fn history(
+        &mut self,
+        slice: usize,
+        log: &StreamLog,
+        group: &mut ConsumerGroup,
+        reply: &mut Reply<'_>,
+    ) {
         let end = self.count + slice;
         while let Some(start) = self.next
             && self.count < end
@@ -170,8 +182,8 @@ impl Delivery {
 /// The claims to log for the entries behind `first`, all of which were delivered.
 fn claimed<'a>(
     first: StreamId,
-    log: &'a Log,
-    group: &'a Group,
+    log: &'a StreamLog,
+    group: &'a ConsumerGroup,
 ) -> impl Iterator<Item = ClaimedEntry> {
     let entries = first.next().map(|start| log.range(start, group.last_id));
     entries.into_iter().flatten().filter_map(|entry| {
@@ -181,12 +193,12 @@ fn claimed<'a>(
 }
 
 /// Whether there are entries that no consumer has got yet.
-fn has_new(log: &Log, group: &Group) -> bool {
+fn has_new(log: &StreamLog, group: &ConsumerGroup) -> bool {
     new_entries(log, group, 1) > 0
 }
 
 /// How many entries no consumer has got yet, at most `most`.
-fn new_entries(log: &Log, group: &Group, most: usize) -> usize {
+fn new_entries(log: &StreamLog, group: &ConsumerGroup, most: usize) -> usize {
     let start = group.last_id.next();
     start.map_or(0, |start| log.range(start, StreamId::MAX).take(most).count())
 }
@@ -261,7 +273,7 @@ impl Drafts {
             return None;
         }
         data.counters.hits += keys.len() as u64;
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         let (mut drafts, mut parts, mut known) = (Vec::new(), Vec::new(), HashMap::new());
         for &(index, key) in keys {
             let draft = match known.get(key.bytes) {
@@ -337,7 +349,7 @@ impl SlicedChange for Drafts {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let (mut current, now_ms) = (true, data.turn.now_ms);
+        let (mut current, now_ms) = (true, data.conditions.now_ms);
         let mut anew = vec![false; self.drafts.len()];
         for (draft, anew) in self.drafts.iter_mut().zip(&mut anew) {
             let is_current = draft.draft.is_current(data)?;

@@ -1,7 +1,7 @@
 //! A draft of a consumer group: a long command works on it with nothing locked. In the end the
 //! draft replaces the group, if no other client has changed the group meanwhile.
 
-use bobbin_store::value::stream::Group;
+use bobbin_store::value::stream::ConsumerGroup;
 use bobbin_store::value::{Collection, Stream};
 use bobbin_store::{NewValue, OwnedEntry};
 
@@ -13,7 +13,7 @@ pub(super) struct GroupDraft {
     /// The entries, and the group in its old state.
     pub pinned: Stream,
     /// The group in its new state.
-    pub group: Group,
+    pub group: ConsumerGroup,
 }
 
 impl GroupDraft {

@@ -1,6 +1,6 @@
 //! Consumer groups: XGROUP, and functions that find groups.
 
-use bobbin_store::value::stream::{Group, Log};
+use bobbin_store::value::stream::{ConsumerGroup, StreamLog};
 use bobbin_store::value::{Collection, Stream, StreamId};
 use bobbin_store::{NewValue, OwnedEntry};
 
@@ -12,13 +12,13 @@ pub(super) fn find<'d>(
     data: &'d mut Data,
     key: Key<'_>,
     name: &[u8],
-) -> Result<Option<(&'d mut Log, &'d mut Group)>, Failure> {
+) -> Result<Option<(&'d mut StreamLog, &'d mut ConsumerGroup)>, Failure> {
     let stream = data.write_as::<Stream>(key)?;
     Ok(stream.and_then(|stream| stream.group_mut(name)))
 }
 
 /// The group that a subcommand of XGROUP needs.
-pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut Group, Failure> {
+pub(super) fn required<'d>(call: &'d mut Call<'_>) -> Result<&'d mut ConsumerGroup, Failure> {
     let (key, args) = (call.key(2)?, call.args);
     let Some(stream) = call.data.write_as::<Stream>(key)? else { return Err(NO_KEY) };
     let group = stream.groups_mut().get_mut(args[3]);
@@ -46,7 +46,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         call.data.changed_by(key, 0);
     }
     let groups = call.data.write_or_create::<Stream>(key)?.groups_mut();
-    if !groups.add(args[3], Group::new(last_id, options.entries_read)) {
+    if !groups.add(args[3], ConsumerGroup::new(last_id, options.entries_read)) {
         return Err("BUSYGROUP Consumer Group name already exists".into());
     }
     call.data.changed_inside(key);

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::value::stream::{ConsumerNumber, Group, IdMap, Log, Node, Pending};
+use bobbin_store::value::stream::{
+    ConsumerGroup, ConsumerNumber, IdMap, Pending, StreamLog, StreamNode,
+};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
@@ -120,8 +122,9 @@ impl FullReply {
 
     /// How many entries and other parts the reply has.
     fn len(&self) -> usize {
-        let parts =
-            |group: &Group| group.consumer_count() + 2 * self.count.min(group.pending().len());
+        let parts = |group: &ConsumerGroup| {
+            group.consumer_count() + 2 * self.count.min(group.pending().len())
+        };
         let in_groups = self.stream.groups().iter().map(|(_, group)| parts(group));
         self.parts.len() + self.count.min(self.stream.len()) + in_groups.sum::<usize>()
     }
@@ -222,7 +225,7 @@ impl FullReply {
     }
 }
 
-fn one_pending(reply: &mut Reply<'_>, group: &Group, pending: &Pending, with_name: bool) {
+fn one_pending(reply: &mut Reply<'_>, group: &ConsumerGroup, pending: &Pending, with_name: bool) {
     reply.array(if with_name { 4 } else { 3 });
     id::reply(reply, pending.id);
     if with_name {
@@ -250,7 +253,7 @@ pub(super) fn groups(call: &mut Call<'_>) -> Outcome {
 }
 
 pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
-    let (key, args, now_ms) = (call.key(2)?, call.args, call.data.turn.now_ms);
+    let (key, args, now_ms) = (call.key(2)?, call.args, call.data.conditions.now_ms);
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
     let group = stream.groups().get(args[3]);
     let group = group.ok_or_else(|| group::not_found(args[2], args[3]))?;
@@ -270,7 +273,7 @@ pub(super) fn consumers(call: &mut Call<'_>) -> Outcome {
 }
 
 /// How far a group has read.
-fn progress(reply: &mut Reply<'_>, log: &Log, group: &Group) {
+fn progress(reply: &mut Reply<'_>, log: &StreamLog, group: &ConsumerGroup) {
     named_id(reply, "last-delivered-id", group.last_id);
     let read = group.entries_read.map(|read| read as i64);
     for (name, value) in [("entries-read", read), ("lag", log.lag(group))] {
@@ -295,7 +298,7 @@ fn named_id(reply: &mut Reply<'_>, name: &str, value: StreamId) {
 /// How many nodes Redis's radix tree would have. It stores nodes by the bytes of their IDs. It has
 /// a node for each fork between keys, one for a common part before a fork, and for each key one for
 /// its end and one for its rest.
-fn radix_tree_nodes(nodes: &IdMap<Node>) -> usize {
+fn radix_tree_nodes(nodes: &IdMap<StreamNode>) -> usize {
     let keys = || nodes.iter().map(|node| node.master().to_bytes());
     let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     if nodes.is_empty() {

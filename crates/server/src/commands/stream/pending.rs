@@ -1,7 +1,7 @@
 //! Entries that were delivered and not acknowledged: XACK and XPENDING.
 
 use bobbin_resp::{Aggregate, Reply};
-use bobbin_store::value::stream::{ConsumerNumber, Group, Stream, StreamId};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber, Stream, StreamId};
 
 use super::draft::GroupDraft;
 use super::read::stream_at;
@@ -129,7 +129,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
         6..=9 => Some(PendingFilter::parse(call)?),
         _ => return Err(Failure::SYNTAX),
     };
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     let stream = call.data.read_as::<Stream>(key)?;
     let group = stream.and_then(|stream| stream.groups().get(args[2]));
     let group = group.ok_or_else(|| group::nothing_found(args[1], args[2]))?;
@@ -163,7 +163,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn summary(group: &Group, reply: &mut Reply<'_>) {
+fn summary(group: &ConsumerGroup, reply: &mut Reply<'_>) {
     reply.array(4);
     reply.integer(group.pending().len() as i64);
     let (Some(first), Some(last)) = (group.pending().first(), group.pending().last()) else {
@@ -234,7 +234,7 @@ impl PendingList {
     }
 
     /// Examines some entries, and appends the wanted ones. Returns whether there are more.
-    fn step(&mut self, group: &Group, reply: &mut Reply<'_>, written: &mut usize) -> bool {
+    fn step(&mut self, group: &ConsumerGroup, reply: &mut Reply<'_>, written: &mut usize) -> bool {
         let Some(start) = self.next.take() else { return false };
         let mut looks = 0;
         for pending in group.pending_from(start, self.number) {

@@ -2,7 +2,7 @@
 //! group's last ID.
 
 use bobbin_store::value::StreamId;
-use bobbin_store::value::stream::{ConsumerNumber, Group};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber};
 
 use super::id;
 use crate::engine::command::{Data, Key};
@@ -19,7 +19,7 @@ pub(super) struct ClaimedEntry {
 
 impl ClaimedEntry {
     /// The entry's current pending state. `None`: it is not pending.
-    pub(super) fn of(group: &Group, id: StreamId) -> Option<Self> {
+    pub(super) fn of(group: &ConsumerGroup, id: StreamId) -> Option<Self> {
         let pending = group.pending().get(id)?;
         let number: ConsumerNumber = pending.consumer();
         Some(Self {

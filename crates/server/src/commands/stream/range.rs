@@ -1,7 +1,7 @@
 //! Reading entries: XLEN, XRANGE and XREVRANGE.
 
 use bobbin_resp::{Aggregate, Reply};
-use bobbin_store::value::stream::Entry;
+use bobbin_store::value::stream::StreamEntry;
 use bobbin_store::value::{Stream, StreamId};
 
 use super::super::elements::bulk;
@@ -92,7 +92,7 @@ fn append(
     count: usize,
 ) -> (usize, Option<StreamId>) {
     let (mut written, mut last) = (0, None);
-    let mut write = |entry: Entry<'_>| {
+    let mut write = |entry: StreamEntry<'_>| {
         append_entry(reply, &entry);
         written += 1;
         last = Some(entry.id);
@@ -106,7 +106,7 @@ fn append(
 
 /// Appends an entry: its ID, and its fields and values.
 #[inline]
-pub(super) fn append_entry(reply: &mut Reply<'_>, entry: &Entry<'_>) {
+pub(super) fn append_entry(reply: &mut Reply<'_>, entry: &StreamEntry<'_>) {
     reply.array(2);
     id::reply(reply, entry.id);
     reply.array(2 * entry.len());

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bobbin_resp::{Aggregate, Protocol, Reply};
-use bobbin_store::Kind;
-use bobbin_store::value::stream::Log;
+use bobbin_store::ValueType;
+use bobbin_store::value::stream::StreamLog;
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
@@ -24,7 +24,7 @@ pub(super) fn xreadgroup(call: &mut Call<'_>) -> Outcome {
 }
 
 fn read(call: &mut Call<'_>, in_group: bool) -> Outcome {
-    let numbers = Numbers {
+    let numbers = NumberParsers {
         count: &|at| call.integer(at),
         deadline_ms: &|at| blocking::deadline_of_ms(call, at),
     };
@@ -103,7 +103,7 @@ pub(super) enum From {
 }
 
 /// How to parse the numbers among the options, by argument.
-struct Numbers<'a> {
+struct NumberParsers<'a> {
     count: &'a dyn Fn(usize) -> Result<i64, Failure>,
     deadline_ms: &'a dyn Fn(usize) -> Result<Option<i64>, Failure>,
 }
@@ -118,14 +118,14 @@ pub(super) fn find_keys_in_group(args: &[&[u8]], found: &mut dyn FnMut(usize, Ke
 
 /// The keys as the handler will see them. Numbers are not checked.
 fn find(args: &[&[u8]], in_group: bool, found: &mut dyn FnMut(usize, KeyUse)) {
-    let numbers = Numbers { count: &|_| Ok(0), deadline_ms: &|_| Ok(None) };
+    let numbers = NumberParsers { count: &|_| Ok(0), deadline_ms: &|_| Ok(None) };
     if let Ok(options) = ReadOptions::parse(args, in_group, &numbers) {
         options.keys.for_each(|at| found(at, super::READ));
     }
 }
 
 impl ReadOptions {
-    fn parse(args: &[&[u8]], in_group: bool, numbers: &Numbers<'_>) -> Result<Self, Failure> {
+    fn parse(args: &[&[u8]], in_group: bool, numbers: &NumberParsers<'_>) -> Result<Self, Failure> {
         let word_is = |at: usize, word: &str| args[at].eq_ignore_ascii_case(word.as_bytes());
         let mut options =
             Self { count: usize::MAX, block: None, noack: false, group: None, keys: 0..0 };
@@ -206,7 +206,7 @@ impl ReadOptions {
 
 impl From {
     /// The first ID that XREAD looks for. `None`: no entry can have it.
-    fn first(self, log: &Log) -> Option<StreamId> {
+    fn first(self, log: &StreamLog) -> Option<StreamId> {
         let after = match self {
             Self::After(id) => Some(id),
             Self::Last | Self::New => log.last_id.previous(),
@@ -245,8 +245,8 @@ impl Wait for StreamReading {
         Ok(true)
     }
 
-    fn kind(&self) -> Option<Kind> {
-        Some(Kind::Stream)
+    fn kind(&self) -> Option<ValueType> {
+        Some(ValueType::Stream)
     }
 
     fn ends_when_gone(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Removing entries: XTRIM, XADD's trimming options, and XDEL.
 
-use bobbin_store::value::stream::{Log, Trim};
+use bobbin_store::value::stream::{StreamLog, StreamTrim};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::id;
@@ -9,7 +9,7 @@ use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 /// The trimming options as they were given.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TrimOptions {
-    until: Option<Trim>,
+    until: Option<StreamTrim>,
     /// `~`: only whole nodes.
     whole: bool,
     limit: Option<usize>,
@@ -18,7 +18,7 @@ pub(super) struct TrimOptions {
 /// What to trim from a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Trimmer {
-    until: Trim,
+    until: StreamTrim,
     whole: bool,
     limit: usize,
 }
@@ -56,9 +56,9 @@ impl TrimOptions {
         }
         options.until = Some(if by_len {
             let len = usize::try_from(call.integer(at + 1)?);
-            Trim::Len(len.map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
+            StreamTrim::Len(len.map_err(|_| "ERR The MAXLEN argument must be >= 0.")?)
         } else {
-            Trim::Id(id::parse(call.args[at + 1], 0)?)
+            StreamTrim::Id(id::parse(call.args[at + 1], 0)?)
         });
         Ok(at + 2)
     }
@@ -75,7 +75,7 @@ impl TrimOptions {
                     .into(),
             );
         }
-        if options.limit.is_some() && !options.whole && !call.data.turn.loading {
+        if options.limit.is_some() && !options.whole && !call.data.conditions.loading {
             if options.until.is_none() && call.command.row.name == "xtrim" {
                 return Ok(None);
             }
@@ -84,7 +84,7 @@ impl TrimOptions {
             );
         }
         let limit = match options.limit {
-            Some(_) if call.data.turn.loading => 0,
+            Some(_) if call.data.conditions.loading => 0,
             Some(limit) => limit,
             None if options.whole => {
                 let entries = 100i64.saturating_mul(call.server.config.stream_node_max_entries());
@@ -98,7 +98,7 @@ impl TrimOptions {
 
 impl Trimmer {
     /// Trims the log. Returns how many entries were removed.
-    pub(super) fn run(self, log: &mut Log) -> usize {
+    pub(super) fn run(self, log: &mut StreamLog) -> usize {
         log.trim(self.until, self.whole, self.limit)
     }
 }
@@ -131,7 +131,7 @@ pub(super) struct LogEnds {
 }
 
 impl LogEnds {
-    pub(super) fn of(log: &Log) -> Self {
+    pub(super) fn of(log: &StreamLog) -> Self {
         // In an empty stream everything was trimmed.
         let first_id = if log.is_empty() { StreamId::MAX } else { log.first_id() };
         Self { len: log.len(), first_id }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bobbin_store::NewValue;
 use bobbin_store::shard::Expire;
-use bobbin_store::value::{CHUNKED_LEN_MIN, Chunked, StringRef};
+use bobbin_store::value::{CHUNKED_LEN_MIN, ChunkedString, StringRef};
 
 use super::long_edit::{PART_AT_ONCE_MAX, put_in_slices};
 use crate::base::memory;
@@ -174,7 +174,7 @@ fn build<'b, C: StringChange>(
         return (NewValue::InlineRaw(bytes), result);
     }
     if len >= CHUNKED_LEN_MIN {
-        let mut chunked = Chunked::from_bytes(old, len);
+        let mut chunked = ChunkedString::from_bytes(old, len);
         let (result, _) = change.apply(&mut chunked, old.len());
         return (NewValue::Chunked(chunked), result);
     }
@@ -196,7 +196,7 @@ pub(super) fn affordable(len: usize) -> Result<usize, Failure> {
 /// The longest string that commands may make. Commands of a log or a primary were checked where
 /// they came from.
 pub(in crate::commands) fn len_max(call: &Call<'_>) -> usize {
-    if call.data.turn.loading {
+    if call.data.conditions.loading {
         return usize::MAX;
     }
     call.server.config.proto_max_bulk_len() as usize
@@ -232,7 +232,7 @@ impl BytesMut for [u8] {
     }
 }
 
-impl StringBytes for Chunked {
+impl StringBytes for ChunkedString {
     fn len(&self) -> usize {
         self.len()
     }
@@ -242,7 +242,7 @@ impl StringBytes for Chunked {
     }
 }
 
-impl BytesMut for Chunked {
+impl BytesMut for ChunkedString {
     fn write(&mut self, at: usize, bytes: &[u8]) {
         self.write(at, bytes);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::ValueRef;
-use bobbin_store::entry::Shared;
+use bobbin_store::entry::SharedString;
 
 use super::edit::len_max;
 use crate::engine::command::data::string;
@@ -52,8 +52,8 @@ pub(super) fn lcs(call: &mut Call<'_>) -> Outcome {
 
 /// A comparison in progress.
 struct LcsWork {
-    a: Shared,
-    b: Shared,
+    a: SharedString,
+    b: SharedString,
     wanted: LcsOptions,
     rows: Rows,
 }
@@ -134,9 +134,9 @@ impl LcsOptions {
 }
 
 /// The string at a key, kept after the unlock.
-fn own(call: &mut Call<'_>, index: usize) -> Result<Shared, Failure> {
+fn own(call: &mut Call<'_>, index: usize) -> Result<SharedString, Failure> {
     let key = call.key(index)?;
-    let Some(entry) = call.data.read(key) else { return Ok(Shared::default()) };
+    let Some(entry) = call.data.read(key) else { return Ok(SharedString::default()) };
     if string(entry).is_err() {
         return Err("ERR The specified keys must contain string values".into());
     }
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_large_table_is_filled_in_slices() {
-        let strings = || (Shared::new(vec![b'a'; 1000]), Shared::new(vec![b'a'; 2000]));
+        let strings = || (SharedString::new(vec![b'a'; 1000]), SharedString::new(vec![b'a'; 2000]));
         for len in [false, true] {
             let ((a, b), wanted) = (strings(), LcsOptions { len, ..LcsOptions::default() });
             let rows = Rows::new(wanted.keeps_table().then_some(a.len()), b.len());

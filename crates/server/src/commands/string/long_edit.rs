@@ -3,9 +3,9 @@
 use bobbin_resp::Reply;
 use bobbin_store::NewValue;
 use bobbin_store::ValueRef;
-use bobbin_store::entry::Shared;
+use bobbin_store::entry::SharedString;
 use bobbin_store::shard::Expire;
-use bobbin_store::value::{CHUNK_LEN, Chunked, StringRef};
+use bobbin_store::value::{CHUNK_LEN, ChunkedString, StringRef};
 
 use super::edit::{affordable, checked_len};
 use super::pinned::PinnedString;
@@ -30,7 +30,7 @@ pub(super) fn put_in_slices(
     let mut change = LongEdit {
         key: key.bytes.into(),
         before,
-        draft: Chunked::from_shared(Shared::default()),
+        draft: ChunkedString::from_shared(SharedString::default()),
         at,
         part,
         start: 0,
@@ -82,10 +82,10 @@ impl Before {
 struct LongEdit {
     key: Box<[u8]>,
     before: Before,
-    draft: Chunked,
+    draft: ChunkedString,
     /// Where to write. `None`: at the end.
     at: Option<usize>,
-    part: Shared,
+    part: SharedString,
     /// Where the part begins.
     start: usize,
     /// How many of its bytes are written.
@@ -104,10 +104,10 @@ impl LongEdit {
         self.draft = match &self.before {
             Before::Long(PinnedString::Chunked(chunked)) => chunked.clone(),
             Before::Long(PinnedString::Shared(shared)) => {
-                Chunked::from_shared(Shared::clone(shared))
+                ChunkedString::from_shared(SharedString::clone(shared))
             }
-            Before::Short(bytes) => Chunked::from_bytes(bytes, 0),
-            Before::Nothing => Chunked::from_bytes(&[], 0),
+            Before::Short(bytes) => ChunkedString::from_bytes(bytes, 0),
+            Before::Nothing => ChunkedString::from_bytes(&[], 0),
         };
         self.draft.grow(len);
         (self.start, self.done) = (start, 0);
@@ -135,7 +135,8 @@ impl SlicedChange for LongEdit {
 
     fn finish(&mut self, data: &mut Data, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
         let key = data.key(args[1]);
-        let draft = std::mem::replace(&mut self.draft, Chunked::from_shared(Shared::default()));
+        let draft =
+            std::mem::replace(&mut self.draft, ChunkedString::from_shared(SharedString::default()));
         let len = draft.len();
         data.set(key, NewValue::Chunked(draft), Expire::Keep);
         data.event(Classes::STRING, self.event, key);

@@ -128,7 +128,7 @@ impl TimeUnit {
     /// range.
     pub(super) fn expire_ms(self, number: &[u8], call: &Call<'_>) -> Result<i64, Failure> {
         let number = bobbin_resp::parse_i64(number).ok_or(Failure::NOT_AN_INTEGER)?;
-        self.unix_ms(number, call.data.turn.now_ms).ok_or_else(|| {
+        self.unix_ms(number, call.data.conditions.now_ms).ok_or_else(|| {
             let name = &call.command.full_name;
             Failure::format(format!("ERR invalid expire time in '{name}' command"))
         })

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bobbin_store::ValueRef;
-use bobbin_store::entry::Shared;
-use bobbin_store::value::{Chunked, StringRef};
+use bobbin_store::entry::SharedString;
+use bobbin_store::value::{ChunkedString, StringRef};
 
 use crate::engine::command::data::{Look, string};
 use crate::engine::command::{Data, Failure, Key};
 
 /// A pinned long string. Nothing was copied for it.
 pub(crate) enum PinnedString {
-    Shared(Shared),
-    Chunked(Chunked),
+    Shared(SharedString),
+    Chunked(ChunkedString),
 }
 
 impl PinnedString {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::super::repeats::{MANY, Repeats};
 use super::slice::slice;
 use bobbin_resp::{Reply, SharedSlice};
-use bobbin_store::entry::Shared;
-use bobbin_store::value::{Chunked, StringRef};
+use bobbin_store::entry::SharedString;
+use bobbin_store::value::{ChunkedString, StringRef};
 use bobbin_store::{EntryRef, ValueRef};
 
 use crate::engine::command::{Call, Key, Outcome};
@@ -40,7 +40,7 @@ pub(super) fn append(reply: &mut Reply<'_>, entry: EntryRef<'_>, server: &Server
 }
 
 #[cold]
-fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
+fn append_shared(reply: &mut Reply<'_>, value: &SharedString, server: &Server) {
     let by_reference = server.config.min_string_size_avoid_copy_reply() as usize;
     if by_reference > 0 && value.len() >= by_reference {
         reply.bulk_shared(value);
@@ -50,7 +50,7 @@ fn append_shared(reply: &mut Reply<'_>, value: &Shared, server: &Server) {
 }
 
 #[cold]
-fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
+fn append_chunked(reply: &mut Reply<'_>, value: &ChunkedString, server: &Server) {
     let by_reference = server.config.min_string_size_avoid_copy_reply() as usize;
     if by_reference > 0 && value.len() >= by_reference {
         append_pieces(reply, value, 0..value.len());
@@ -59,7 +59,7 @@ fn append_chunked(reply: &mut Reply<'_>, value: &Chunked, server: &Server) {
     }
 }
 
-fn append_pieces(reply: &mut Reply<'_>, value: &Chunked, range: Range<usize>) {
+fn append_pieces(reply: &mut Reply<'_>, value: &ChunkedString, range: Range<usize>) {
     let (len, pieces) = (range.len(), value.pieces(range));
     let parts = pieces.map(|(owner, range)| SharedSlice::new(Arc::clone(owner), range));
     reply.bulk_of_parts(len, parts);

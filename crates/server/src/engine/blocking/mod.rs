@@ -17,18 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::Reply;
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_sync::Mutex;
 
 pub use self::timeout::{deadline_ms, deadline_of_ms};
-use self::waiter::{Answer, WaiterState};
+use self::waiter::{ServedReply, WaiterState};
 pub use self::waiter::{Waiter, WaiterEnd, Waiters};
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::{Call, Data, Failure, Flags, Key, Outcome, Registered};
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 use crate::engine::server::Server;
 use crate::engine::tracking;
 
@@ -49,7 +49,7 @@ pub trait Wait: Send + Sync {
 
     /// The type of value that the client waits for, if it waits for a value. Keys with another type
     /// are passed over until they change.
-    fn kind(&self) -> Option<Kind> {
+    fn kind(&self) -> Option<ValueType> {
         None
     }
 
@@ -164,7 +164,7 @@ impl Waiting {
             state: AtomicU8::new(WaiterState::WAITING),
             answer: Mutex::default(),
         });
-        let mut distinct = Distinct::default();
+        let mut distinct = WordSet::default();
         for &(_, key) in keys {
             if !distinct.insert(key.bytes) {
                 continue;
@@ -186,9 +186,9 @@ impl Waiting {
 pub fn serve_ready(server: &Server, data: &mut Data) {
     let selected = data.database;
     // A transaction may have taken long, and the elements that it left may have expired meanwhile.
-    data.turn.now_ms = data.turn.now_ms.max(server.clock.advance());
+    data.conditions.now_ms = data.conditions.now_ms.max(server.clock.advance());
     loop {
-        let (turns, mut reserved) = (server.scripts.turns(), Vec::new());
+        let (releases, mut reserved) = (server.scripts.releases(), Vec::new());
         while let Some((database, key)) = data.unit.work.ready.pop() {
             data.database = database;
             if !serve_key(server, data, &key) {
@@ -202,7 +202,7 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
         server.waiters.put_off(reserved);
         server.scripts.note_waiter();
         // Tries again if a script ended before it could see that a client waits for it.
-        if server.scripts.turns() == turns {
+        if server.scripts.releases() == releases {
             return;
         }
         data.unit.work.ready.extend(server.waiters.take_put_off());
@@ -237,13 +237,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
-                Destination::Held => {}
+                DestinationLock::Held => {}
                 // The key was unlocked meanwhile, so look at its queue again.
-                Destination::HeldAnew => {
+                DestinationLock::HeldAnew => {
                     at = 0;
                     continue;
                 }
-                Destination::Reserved => return false,
+                DestinationLock::Reserved => return false,
             }
         }
         // Between the claim and its end this thread waits for no lock, as a thread that wants to
@@ -254,13 +254,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         }
         let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
         let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
-        let mut answer = Answer::default();
+        let mut answer = ServedReply::default();
         let admitted = match waiter.epoch == server.acl.epoch() {
             true => Ok(()),
-            false => check_waiter(server, &waiter, data.turn.now_ms),
+            false => check_waiter(server, &waiter, data.conditions.now_ms),
         };
         answer.refused = admitted.is_err();
-        data.turn.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
+        data.conditions.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
         let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
         let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
         match served {
@@ -311,7 +311,7 @@ fn check_waiter(server: &Server, waiter: &Waiter, now_ms: i64) -> Result<(), Fai
 }
 
 /// The result of locking the shard of another key.
-enum Destination {
+enum DestinationLock {
     Held,
     HeldAnew,
     Reserved,
@@ -320,15 +320,15 @@ enum Destination {
 /// Locks the shard of another key in addition. Waiting for a lock that is not above all held ones
 /// could last for ever. So if the shard is not free, both shards are unlocked and locked again in
 /// order.
-fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> Destination {
-    let Some(bytes) = destination else { return Destination::Held };
+fn hold_destination(data: &mut Data, key: Key<'_>, destination: Option<&[u8]>) -> DestinationLock {
+    let Some(bytes) = destination else { return DestinationLock::Held };
     let shard = data.key(bytes).hash.shard();
     if data.try_hold_also(shard) {
-        return Destination::Held;
+        return DestinationLock::Held;
     }
     let own = key.hash.shard();
     match data.hold_many([own.min(shard), own.max(shard)].into_iter()) {
-        true => Destination::HeldAnew,
-        false => Destination::Reserved,
+        true => DestinationLock::HeldAnew,
+        false => DestinationLock::Reserved,
     }
 }

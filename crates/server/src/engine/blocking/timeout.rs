@@ -31,7 +31,7 @@ pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Fail
     if ms < 0 {
         return Err(NEGATIVE_TIMEOUT);
     }
-    let deadline = ms.checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    let deadline = ms.checked_add(call.data.conditions.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
     Ok((ms > 0).then_some(deadline))
 }
 
@@ -46,7 +46,8 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
     if ms >= i64::MAX as f64 {
         return Err(TIMEOUT_OUT_OF_RANGE);
     }
-    let deadline = (ms as i64).checked_add(call.data.turn.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    let deadline =
+        (ms as i64).checked_add(call.data.conditions.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
     Ok((ms > 0.0).then_some(deadline))
 }
 

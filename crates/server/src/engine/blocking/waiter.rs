@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::Kind;
+use bobbin_store::ValueType;
 use bobbin_sync::Mutex;
 
 use super::Wait;
@@ -36,11 +36,11 @@ pub struct Waiter {
     /// A value of `WaiterState`.
     pub(super) state: AtomicU8,
     /// The answer that the client is served with.
-    pub(super) answer: Mutex<Answer>,
+    pub(super) answer: Mutex<ServedReply>,
 }
 
 #[derive(Default)]
-pub(super) struct Answer {
+pub(super) struct ServedReply {
     pub(super) bytes: Vec<u8>,
     pub(super) failed: Option<Failure>,
     /// Whether the user may no longer run the command.
@@ -82,20 +82,20 @@ pub enum WaiterEnd {
 /// The queues of blocked clients. The queue of a key changes only while the key's shard is held.
 #[repr(align(128))]
 pub struct Waiters {
-    parts: Box<[Mutex<HashMap<Name, WaiterQueue>>]>,
+    parts: Box<[Mutex<HashMap<DatabaseKey, WaiterQueue>>]>,
     /// The waiters by client, for a thread that wants to unblock one.
     by_client: Box<[Mutex<WaitersByClient>]>,
     clients: AtomicUsize,
     /// How many of the clients have a deadline.
     timed: AtomicUsize,
     /// Keys whose clients can be served once a script has ended.
-    behind_reserved: Mutex<BTreeSet<Name>>,
+    behind_reserved: Mutex<BTreeSet<DatabaseKey>>,
 }
 
 /// By client number.
 type WaitersByClient = HashMap<u64, Arc<Waiter>>;
 /// A database and a key.
-type Name = (u32, Box<[u8]>);
+type DatabaseKey = (u32, Box<[u8]>);
 
 #[derive(Default)]
 struct WaiterQueue {
@@ -120,12 +120,12 @@ impl Default for Waiters {
 
 impl Waiters {
     /// Puts off the clients of these keys until a script has ended.
-    pub(super) fn put_off(&self, keys: Vec<Name>) {
+    pub(super) fn put_off(&self, keys: Vec<DatabaseKey>) {
         self.behind_reserved.lock().extend(keys);
     }
 
     /// Takes the keys whose clients were put off.
-    pub(super) fn take_put_off(&self) -> BTreeSet<Name> {
+    pub(super) fn take_put_off(&self) -> BTreeSet<DatabaseKey> {
         std::mem::take(&mut *self.behind_reserved.lock())
     }
 
@@ -193,7 +193,7 @@ impl Waiters {
         self.parts.iter().map(|part| part.lock().capacity()).sum()
     }
 
-    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<Name, WaiterQueue>> {
+    fn part(&self, key: Key<'_>) -> &Mutex<HashMap<DatabaseKey, WaiterQueue>> {
         &self.parts[key.hash.shard() % PARTS]
     }
 
@@ -230,7 +230,7 @@ impl Waiters {
         database: u32,
         key: Key<'_>,
         at: usize,
-        kind: Option<Kind>,
+        kind: Option<ValueType>,
     ) -> Option<Arc<Waiter>> {
         let part = self.part(key).lock();
         let queue = part.get(&(database, key.bytes.into()))?;
@@ -272,7 +272,7 @@ impl Waiter {
         if !self.step(WaiterState::WAITING, WaiterState::CLAIMED) {
             return;
         }
-        let mut answer = Answer::default();
+        let mut answer = ServedReply::default();
         if let Err(failure) = reply(&mut Reply::new(&mut answer.bytes, self.protocol)) {
             answer.bytes.clear();
             answer.failed = Some(failure);

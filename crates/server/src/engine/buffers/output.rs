@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
 
-use bobbin_resp::{Part, SharedSlice};
+use bobbin_resp::{ReplyPart, SharedSlice};
 
 use bobbin_io::{Driver, Token};
 
@@ -27,7 +27,7 @@ pub const SEND_MAX: usize = 128 * 1024;
 pub struct Arena {
     pub bytes: Vec<u8>,
     /// Values that belong between the bytes, in order.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ReplyPart>,
 }
 
 /// The range of a connection's replies in the arena's bytes.
@@ -108,7 +108,7 @@ impl Arena {
     /// Moves the replies of another arena behind these.
     pub fn append(&mut self, other: &mut Self) {
         let start = self.bytes.len();
-        let moved = other.parts.drain(..).map(|part| Part { at: start + part.at, ..part });
+        let moved = other.parts.drain(..).map(|part| ReplyPart { at: start + part.at, ..part });
         self.parts.extend(moved);
         self.bytes.append(&mut other.bytes);
     }
@@ -129,7 +129,7 @@ impl Arena {
         self.len_of(ReplyRange { start, end: self.bytes.len() })
     }
 
-    fn parts_of(&self, range: ReplyRange) -> &[Part] {
+    fn parts_of(&self, range: ReplyRange) -> &[ReplyPart] {
         if self.parts.is_empty() {
             return &[];
         }
@@ -470,7 +470,7 @@ mod tests {
         for byte in text.bytes() {
             if byte == b'|' {
                 let bytes = Arc::new(shared.as_bytes().to_vec()).into();
-                arena.parts.push(Part { at: arena.bytes.len(), bytes });
+                arena.parts.push(ReplyPart { at: arena.bytes.len(), bytes });
             } else {
                 arena.bytes.push(byte);
             }

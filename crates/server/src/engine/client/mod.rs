@@ -19,7 +19,7 @@ use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
-use crate::engine::client::monitors::Shown;
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::command::job::LongCommand;
@@ -54,7 +54,7 @@ pub struct Client {
     pub caller: u64,
     /// The state of client-side caching, if the client keeps copies of keys.
     pub tracking: Option<Box<ConnectionTracking>>,
-    pub replies: Replies,
+    pub reply_mode: ReplyMode,
     /// Why the client's next command is not executed at once.
     pub halts: Halts,
     /// Whether a client that is put off waits until a script or a transaction has freed its
@@ -66,7 +66,7 @@ pub struct Client {
     /// and their replies sent.
     pub ended: bool,
     /// How much monitors have seen of the script that the client runs, or that runs for it.
-    pub shown: Shown,
+    pub shown: ShownLines,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -79,7 +79,7 @@ pub struct Client {
     /// CLIENT NO-TOUCH: reading a key does not count as using it.
     pub no_touch: bool,
     /// Whether the client's next command was already put off for a cut that is being walked.
-    pub has_waited: bool,
+    pub was_held_up: bool,
     /// The wait of a blocked client. Nothing is executed until it has ended.
     pub blocked: Option<Arc<Waiter>>,
     /// A number in the log that is not below that of the client's last change; 0 if there is none.
@@ -90,7 +90,7 @@ pub struct Client {
 
 /// CLIENT REPLY.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Replies {
+pub enum ReplyMode {
     On,
     Off,
     /// No reply to this command and to the next one.
@@ -113,19 +113,19 @@ impl Client {
             hears_from: 0,
             caller: 0,
             tracking: None,
-            replies: Replies::On,
+            reply_mode: ReplyMode::On,
             halts: Halts::default(),
             waits_for_reserved: false,
             gate_wish: None,
             ended: false,
-            shown: Shown::default(),
+            shown: ShownLines::default(),
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,
             behind: Vec::new(),
             no_touch: false,
             time_us: 0,
-            has_waited: false,
+            was_held_up: false,
             blocked: None,
             last_record: 0,
             feeder: None,

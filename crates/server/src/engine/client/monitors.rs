@@ -17,14 +17,14 @@ pub struct Monitors {
 /// How much monitors have seen of a script's run. If the script begins anew, they are not shown the
 /// same lines again.
 #[derive(Clone, Copy, Default)]
-pub struct Shown {
+pub struct ShownLines {
     /// How many lines this attempt has had.
     lines: u32,
     /// How many lines of an earlier attempt are still to come again.
     again: u32,
 }
 
-impl Shown {
+impl ShownLines {
     /// Notes that an attempt begins.
     pub const fn begin(&mut self) {
         self.lines = 0;

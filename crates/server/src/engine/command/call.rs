@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use bobbin_resp::{Part, Reply};
+use bobbin_resp::{Reply, ReplyPart};
 use bobbin_store::entry::INLINE_MAX;
-use bobbin_store::{Hash, NewValue};
+use bobbin_store::{KeyHash, NewValue};
 
 use super::job::{Job, LongCommand};
 use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
@@ -27,9 +27,9 @@ pub struct Call<'a> {
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     pub reply: Reply<'a>,
-    /// The plan: the hash of each key, at the index of its argument. `Hash::default` stands at
+    /// The plan: the hash of each key, at the index of its argument. `KeyHash::default` stands at
     /// other arguments; the slice may be shorter than `args`.
-    pub hashes: &'a [Hash],
+    pub hashes: &'a [KeyHash],
     /// Whether EXEC or a script runs the command. Then its shards stay held.
     pub in_transaction: bool,
     /// Whether the command may leave long work to a job. Not, for example, during a replay
@@ -46,7 +46,7 @@ pub struct Request<'a> {
     /// The request as an array of bulk strings, if it came as one and lies in one piece; otherwise
     /// empty.
     pub wire: &'a [u8],
-    pub first_hash: Hash,
+    pub first_hash: KeyHash,
 }
 
 /// What a worker executes with.
@@ -55,7 +55,7 @@ pub struct Context<'a> {
     pub data: &'a mut Data,
     pub stats: &'a WorkerStats,
     /// Values that replies refer to; see `bobbin_resp::Part`.
-    pub parts: &'a mut Vec<Part>,
+    pub parts: &'a mut Vec<ReplyPart>,
 }
 
 impl<'a> Call<'a> {
@@ -70,7 +70,7 @@ impl<'a> Call<'a> {
     #[inline(always)]
     fn planned(&self, index: usize) -> Option<Key<'a>> {
         let hash = *self.hashes.get(index)?;
-        (hash != Hash::default()).then(|| Key { bytes: self.args[index], hash })
+        (hash != KeyHash::default()).then(|| Key { bytes: self.args[index], hash })
     }
 
     /// Whether the command has more keys than the plan prefetches. Then `prefetch_after` is worth
@@ -86,7 +86,7 @@ impl<'a> Call<'a> {
     pub fn prefetch_after(&mut self, index: usize) {
         let hash = |at: usize| {
             let hash = self.hashes.get(at).copied();
-            hash.filter(|hash| *hash != Hash::default())
+            hash.filter(|hash| *hash != KeyHash::default())
         };
         let database = self.client.database;
         if let Some(hash) = hash(index + 2 * PREFETCH_AHEAD).filter(|_| database == 0) {
@@ -200,7 +200,7 @@ impl<'a> Call<'a> {
     /// not: the next command follows at once. A client of a log would also be served later, with
     /// elements that belong to others.
     pub fn may_block(&self) -> bool {
-        !self.in_transaction && !self.data.turn.loading
+        !self.in_transaction && !self.data.conditions.loading
     }
 
     /// An argument as an integer.

@@ -7,7 +7,7 @@ use bobbin_resp::Reply;
 
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::{Call, Data, Registered, observe};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
@@ -180,8 +180,8 @@ impl LongCommand {
         if let Some(waiter) = &client.blocked {
             waiter.note_request(self.measured.request_bytes);
         }
-        if self.is_quiet && client.replies == Replies::On {
-            client.replies = Replies::Skip;
+        if self.is_quiet && client.reply_mode == ReplyMode::On {
+            client.reply_mode = ReplyMode::Skip;
         }
         lazyfree::free_pins(self.job);
     }

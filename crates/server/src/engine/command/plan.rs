@@ -1,6 +1,6 @@
 //! The plan of a command: the shards that it needs, in the order in which they are locked.
 
-use bobbin_store::{Hash, SHARDS};
+use bobbin_store::{KeyHash, SHARDS};
 
 use super::KeyShape;
 use super::call::Request;
@@ -9,8 +9,8 @@ use crate::base::trim::{Trim, kept_max};
 
 /// The plan of a command whose only key is argument 1.
 #[inline(always)]
-pub const fn lone_key(hash: Hash) -> [Hash; 2] {
-    [Hash(0), hash]
+pub const fn lone_key(hash: KeyHash) -> [KeyHash; 2] {
+    [KeyHash(0), hash]
 }
 
 /// The shards that a plan needs, and its keys' hashes.
@@ -19,7 +19,7 @@ pub struct ShardSet {
     shards: Vec<u16>,
     /// The hashes of the keys by argument, of all commands of the plan one after the other; see
     /// `Call::hashes`.
-    pub hashes: Vec<Hash>,
+    pub hashes: Vec<KeyHash>,
     everything: bool,
 }
 
@@ -39,20 +39,20 @@ impl ShardSet {
         command: &'static Registered,
         args: &[&[u8]],
         first_arg: usize,
-        first_hash: Hash,
+        first_hash: KeyHash,
     ) {
         self.everything |= is_about_everything(command, args)
             || command.has(Flags::WALKS)
-            || command.has(Flags::RUNS) && !data.runs_within_keys(command, args);
+            || command.has(Flags::RUNS_SCRIPT) && !data.runs_within_keys(command, args);
         match command.shape {
             KeyShape::None => {}
             KeyShape::First => {
-                self.hashes.resize(first_arg + args.len(), Hash::default());
+                self.hashes.resize(first_arg + args.len(), KeyHash::default());
                 self.hashes[first_arg + 1] = first_hash;
                 self.shards.push(first_hash.shard() as u16);
             }
             KeyShape::Specified => {
-                self.hashes.resize(first_arg + args.len(), Hash::default());
+                self.hashes.resize(first_arg + args.len(), KeyHash::default());
                 command.key_positions(args, |at| {
                     let key = data.key(args[at]);
                     self.hashes[first_arg + at] = key.hash;
@@ -67,7 +67,7 @@ impl ShardSet {
     pub fn add_alone(&mut self, data: &Data, command: &'static Registered, request: &Request<'_>) {
         let args = request.args;
         self.everything |= is_about_everything(command, args);
-        self.hashes.resize(args.len(), Hash::default());
+        self.hashes.resize(args.len(), KeyHash::default());
         command.key_positions(args, |at| {
             let key = if at == 1 && command.first_is_key {
                 // The batch has hashed this key and prefetched its shard.
@@ -98,15 +98,15 @@ impl ShardSet {
     pub fn rest(&mut self) {
         self.clear();
         self.shards.trim(kept_max::<u16>());
-        self.hashes.trim(kept_max::<Hash>());
+        self.hashes.trim(kept_max::<KeyHash>());
     }
 
     /// Takes the hashes of the keys, by argument. `give_back` returns their memory.
-    pub fn take_hashes(&mut self) -> Vec<Hash> {
+    pub fn take_hashes(&mut self) -> Vec<KeyHash> {
         std::mem::take(&mut self.hashes)
     }
 
-    pub fn give_back(&mut self, hashes: Vec<Hash>) {
+    pub fn give_back(&mut self, hashes: Vec<KeyHash>) {
         self.hashes = hashes;
     }
 
@@ -143,8 +143,8 @@ impl ShardSet {
         }
     }
 
-    fn keyed(&self) -> impl Iterator<Item = Hash> {
-        self.hashes.iter().copied().filter(|&hash| hash != Hash::default())
+    fn keyed(&self) -> impl Iterator<Item = KeyHash> {
+        self.hashes.iter().copied().filter(|&hash| hash != KeyHash::default())
     }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use bobbin_store::Hash;
-use bobbin_store::entry::Shared;
+use bobbin_store::KeyHash;
+use bobbin_store::entry::SharedString;
 
 use super::call::Request;
 use super::{Flags, Registered};
@@ -34,7 +34,7 @@ pub struct Queued {
     pub command: &'static Registered,
     pub args: Range<usize>,
     /// The hash of the first key. It is meaningful only if that is argument 1.
-    pub first_hash: Hash,
+    pub first_hash: KeyHash,
 }
 
 /// A key that a client watches.
@@ -84,7 +84,7 @@ impl Transaction {
         }
         let first = self.words.count();
         for arg in request.args {
-            self.words.push(arg, |arg| Shared::new(arg.to_vec()));
+            self.words.push(arg, |arg| SharedString::new(arg.to_vec()));
         }
         self.flags = self.flags.with(flags);
         self.missing = self.missing.with(Flags::of_bits(!flags.bits()));

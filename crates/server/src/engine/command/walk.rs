@@ -187,7 +187,7 @@ mod tests {
             let expire = if i % 2 == 0 { Expire::At(1000 + i) } else { Expire::Clear };
             set(&mut data, &format!("key {i}"), expire);
         }
-        data.turn.now_ms = 1049;
+        data.conditions.now_ms = 1049;
         let (mut walk, mut met) = (KeyWalk::new(0), 0);
         while !walk.is_done() {
             walk.step(&mut data, 10, |_| true, |_| met += 1);

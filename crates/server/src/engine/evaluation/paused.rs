@@ -18,10 +18,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Ended, Progress};
+use bobbin_script::{Ended, ScriptProgress};
 
-use super::session::{ScriptSession, Way, count_failure};
-use crate::engine::client::monitors::Shown;
+use super::session::{KeyAccess, ScriptSession, count_failure};
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
@@ -70,7 +70,7 @@ impl Owner {
 
 /// A paused script, as a job of its client.
 pub struct PausedScript {
-    next: NextStep,
+    next: RunStep,
     busy: Arc<Busy>,
     command: &'static Registered,
     protocol: Protocol,
@@ -82,7 +82,7 @@ pub struct PausedScript {
 }
 
 /// What the job does next.
-enum NextStep {
+enum RunStep {
     /// The script continues where it paused.
     Resume(Box<ScriptRun>),
     /// The script begins anew: it needs a shard that others hold, and has changed nothing.
@@ -96,7 +96,7 @@ struct ScriptRun {
     owner: Owner,
     session: Box<ScriptSession>,
     busy: Arc<Busy>,
-    progress: Progress,
+    progress: ScriptProgress,
     /// The locks, the effects and the time of the script, while it does not run.
     unit: Option<Suspended>,
     /// Remembers which keys the script uses, for later runs.
@@ -115,12 +115,12 @@ impl ScriptRun {
         self.session.resume(data, stats, server.clock.ticks(SLICE_US));
         self.progress = self.owner.state().vm.resume();
         // A script that only waits does not make the server busy.
-        let is_at_work = self.progress == Progress::Paused && !self.session.waits();
+        let is_at_work = self.progress == ScriptProgress::Paused && !self.session.waits();
         if is_at_work && self.session.is_slow() {
             server.scripts.announce(server, &self.busy, self.session.duration());
         }
         self.put_off(server, data, None);
-        self.progress != Progress::Paused
+        self.progress != ScriptProgress::Paused
     }
 
     /// Sets the script's locks and effects aside, and lets others in. If the script holds
@@ -156,7 +156,7 @@ impl PausedScript {
             Owner::Library(..) => Some(call.args[1].to_vec()),
         };
         let words = slowlog::shortened(call.command, call.args);
-        let started_ms = call.data.turn.now_ms;
+        let started_ms = call.data.conditions.now_ms;
         let busy = Arc::new(Busy::new(function, words, started_ms, session.has_changed()));
         session.busy = Some(Arc::clone(&busy));
         // SAFETY: the session lives in its box as long as the script does.
@@ -172,7 +172,7 @@ impl PausedScript {
             owner,
             session,
             busy: Arc::clone(&busy),
-            progress: Progress::Paused,
+            progress: ScriptProgress::Paused,
             unit: None,
             learned: Arc::clone(learned),
         });
@@ -183,7 +183,7 @@ impl PausedScript {
         run.put_off(call.server, call.data, narrow);
         call.data.propagate_nothing();
         let paused = Self {
-            next: NextStep::Resume(run),
+            next: RunStep::Resume(run),
             busy,
             command: call.command,
             protocol: call.client.protocol,
@@ -196,8 +196,8 @@ impl PausedScript {
 
     /// Continues the script for a slice. Returns the run once it is over.
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Option<Box<ScriptRun>> {
-        match std::mem::replace(&mut self.next, NextStep::Done) {
-            NextStep::Resume(mut run) => {
+        match std::mem::replace(&mut self.next, RunStep::Done) {
+            RunStep::Resume(mut run) => {
                 let has_gone = slice.client.ended || slice.client.discard;
                 if has_gone && !self.in_transaction && run.session.is_slow() {
                     // Others wait for the script, and its client has gone. If the script has
@@ -207,7 +207,7 @@ impl PausedScript {
                 if run.step(slice.server, slice.data, slice.stats) {
                     return Some(run);
                 }
-                self.next = NextStep::Resume(run);
+                self.next = RunStep::Resume(run);
             }
             other => self.next = other,
         }
@@ -249,7 +249,7 @@ impl PausedScript {
             // Another script keeps a shard reserved.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
-                call.client.shown = Shown::default();
+                call.client.shown = ShownLines::default();
                 let text = failure.text().as_bytes();
                 call.reply.error(text);
                 run::count_failure(call.server, call.stats, self.command, text);
@@ -270,9 +270,9 @@ impl PausedScript {
 impl Job for PausedScript {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
         let Some(mut run) = self.go_on(slice) else {
-            return matches!(self.next, NextStep::Again) && self.begin_anew(slice);
+            return matches!(self.next, RunStep::Again) && self.begin_anew(slice);
         };
-        let is_blocked = run.session.way() == Way::Blocked;
+        let is_blocked = run.session.way() == KeyAccess::Blocked;
         if is_blocked {
             slice.client.shown = run.owner.state().client.shown.anew();
         }
@@ -285,7 +285,7 @@ impl Job for PausedScript {
         slice.data.end_resumed(slice.server);
         slice.server.scripts.serve_waiters(slice.server);
         if is_blocked {
-            self.next = NextStep::Again;
+            self.next = RunStep::Again;
         }
         !is_blocked
     }
@@ -304,9 +304,9 @@ impl Job for PausedScript {
 
     fn is_parked(&self) -> bool {
         match &self.next {
-            NextStep::Resume(run) => run.session.waits(),
-            NextStep::Again => true,
-            NextStep::Done => false,
+            RunStep::Resume(run) => run.session.waits(),
+            RunStep::Again => true,
+            RunStep::Done => false,
         }
     }
 

@@ -3,11 +3,11 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use bobbin_script::{Chunk, Ended, Progress, ScriptFlags};
+use bobbin_script::{Chunk, Ended, ScriptFlags, ScriptProgress};
 
 use super::paused::{Owner, PausedScript};
-use super::session::{ScriptSession, Way, count_failure};
-use crate::engine::client::monitors::Shown;
+use super::session::{KeyAccess, ScriptSession, count_failure};
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -76,7 +76,7 @@ impl ScriptTask<'_> {
     fn makes_way(&self, call: &Call<'_>) -> bool {
         self.learned.takes_long()
             && call.server.scripts.is_gate_wished()
-            && !(self.everything || call.in_transaction || call.data.turn.loading)
+            && !(self.everything || call.in_transaction || call.data.conditions.loading)
     }
 }
 
@@ -103,13 +103,13 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
 pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = match attempt(call, &mut owner, task) {
         Ok(Attempt::Paused(session)) => {
-            call.client.shown = Shown::default();
+            call.client.shown = ShownLines::default();
             PausedScript::begin(call, owner, session, task.learned);
             Ok(())
         }
         Ok(Attempt::Ended(ended)) => {
             owner.give_back(call.server, call.data);
-            call.client.shown = Shown::default();
+            call.client.shown = ShownLines::default();
             finish(call, ended)
         }
         Err(failure) => {
@@ -137,7 +137,7 @@ fn attempt(
     if task.makes_way(call) {
         return Err(make_way(call));
     }
-    let mut is_oom = call.data.turn.is_oom;
+    let mut is_oom = call.data.conditions.is_oom;
     if !call.in_transaction && call.server.minds_maxmemory() {
         match eviction::make_room(call.server, call.data) {
             Room::Enough | Room::Soon => {}
@@ -181,11 +181,11 @@ fn attempt(
             let host = NonNull::from(&mut session);
             vm.start(host, task.chunk, keys, arguments, call.reply.protocol())
         };
-        if progress == Progress::Paused && !PausedScript::may_begin(call.server, &session) {
+        if progress == ScriptProgress::Paused && !PausedScript::may_begin(call.server, &session) {
             session.stay();
             progress = vm.resume();
         }
-        if progress == Progress::Paused {
+        if progress == ScriptProgress::Paused {
             return Ok(Attempt::Paused(Box::new(session)));
         }
         if !call.in_transaction {
@@ -194,7 +194,7 @@ fn attempt(
         let way = session.way();
         task.learned.note(way.habits());
         let ended = vm.finish(&mut call.reply);
-        if way == Way::Blocked && !everything {
+        if way == KeyAccess::Blocked && !everything {
             // Nothing was changed yet, so the script can begin anew.
             call.reply.truncate(start);
             call.client.shown = owner.state().client.shown.anew();
@@ -211,7 +211,7 @@ fn check_promises(call: &Call<'_>, task: &ScriptTask<'_>, is_oom: bool) -> Outco
     if !task.is_strict {
         // For scripts without flags, admission has checked all but whether they may run on a stale
         // replica.
-        let is_stale = call.server.is_too_stale() && !call.data.turn.loading;
+        let is_stale = call.server.is_too_stale() && !call.data.conditions.loading;
         return if is_stale { Err(Failure::MASTERDOWN) } else { Ok(()) };
     }
     let writes = !task.flags.has(ScriptFlags::NO_WRITES);

@@ -4,7 +4,7 @@
 //! wait.
 
 use super::rights::{self, Caller};
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::data::evictor::Room;
@@ -25,7 +25,7 @@ pub(super) fn guard(
     switches: u32,
     output: &mut Vec<u8>,
 ) -> Outcome {
-    if context.data.turn.loading {
+    if context.data.conditions.loading {
         // The commands of a log were checked before they were logged.
         return Ok(());
     }
@@ -45,7 +45,7 @@ pub(super) fn guard(
         let room = make_room(context, client, output);
         let denies_oom = flags.any.has(Flags::DENYOOM);
         // A script checks the memory again by itself.
-        let runs_scripts = || flags.any.has(Flags::RUNS) && !command.has(Flags::RUNS);
+        let runs_scripts = || flags.any.has(Flags::RUNS_SCRIPT) && !command.has(Flags::RUNS_SCRIPT);
         match room {
             Room::Enough | Room::Soon => {}
             Room::Reserved if denies_oom || runs_scripts() => {
@@ -54,12 +54,12 @@ pub(super) fn guard(
             Room::None if denies_oom => return Err(Failure::OUT_OF_MEMORY),
             Room::Reserved | Room::None => {}
         }
-        if command.has(Flags::EXECUTES)
+        if command.has(Flags::RUNS_TRANSACTION)
             && let Some(transaction) = &mut client.transaction
         {
             transaction.is_oom = room == Room::None;
         }
-        if writes || command.has(Flags::RUNS) {
+        if writes || command.has(Flags::RUNS_SCRIPT) {
             eviction::expect_change(context.data);
         }
     }
@@ -85,10 +85,10 @@ fn check_state(
     flags: WholeFlags,
 ) -> Outcome {
     let switches = server.switches.load();
-    if data.turn.loading {
+    if data.conditions.loading {
         return if data.is_dismissed() { Err(Failure::Postponed) } else { Ok(()) };
     }
-    data.turn.sees_dead = server.shows_dead(&client.info);
+    data.conditions.sees_dead = server.shows_dead(&client.info);
     if is_spectator(client) && flags.any.has(KEY_USERS) {
         // Pauses do not stop these clients, so they must not use keys at all.
         return Err(Failure::new(&"ERR Replica can't interact with the keyspace"));
@@ -141,7 +141,7 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
     let room = eviction::make_room(context.server, context.data);
     context.data.audience.replying_to = before;
     if id != 0
-        && client.replies == Replies::On
+        && client.reply_mode == ReplyMode::On
         && let Some(subscribers) = &mut context.data.audience.subscribers
     {
         output.append(subscribers.invalid_aside());
@@ -156,9 +156,9 @@ fn is_spectator(client: &Client) -> bool {
 
 /// Whether a pause makes the client wait.
 fn check_pause(server: &Server, data: &mut Data, client: &Client, flags: WholeFlags) -> Outcome {
-    let pause = server.paused(data.turn.now_ms);
+    let pause = server.paused(data.conditions.now_ms);
     // Another worker may have started or ended a pause during this turn.
-    data.turn.may_expire = server.may_expire(data.turn.now_ms);
+    data.conditions.may_expire = server.may_expire(data.conditions.now_ms);
     match pause {
         Some(pause) if !is_spectator(client) && (pause.all || flags.any.has(WRITERS)) => {
             Err(Failure::Postponed)
@@ -170,7 +170,7 @@ fn check_pause(server: &Server, data: &mut Data, client: &Client, flags: WholeFl
 /// Whether a long command must put off its last step: a pause forbids changes, or the thread is to
 /// stop. Pauses do not hold up the loading of a log.
 fn is_put_off(server: &Server, data: &Data, command: &Registered) -> bool {
-    let is_paused = || !data.turn.loading && server.paused(data.turn.now_ms).is_some();
+    let is_paused = || !data.conditions.loading && server.paused(data.conditions.now_ms).is_some();
     data.is_dismissed() || command.has(WRITERS) && is_paused()
 }
 
@@ -186,13 +186,13 @@ pub fn check_finish(
     if is_put_off(server, data, command) {
         return Err(Failure::Postponed);
     }
-    if data.turn.loading {
+    if data.conditions.loading {
         return Ok(());
     }
     let flags = WholeFlags::of(server, client, command, args);
     check_role(server, client, flags, server.switches.load())?;
     if !client.rights.is_open(&server.acl) {
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         rights::check(server, client, command, args, Caller::Client, now_ms)?;
     }
     Ok(())
@@ -212,7 +212,7 @@ impl WholeFlags {
     fn of(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) -> Self {
         let flags = script::flags(server, command, args);
         match &client.transaction {
-            Some(transaction) if command.has(Flags::EXECUTES) => {
+            Some(transaction) if command.has(Flags::RUNS_TRANSACTION) => {
                 Self { any: flags.with(transaction.flags), all: flags.without(transaction.missing) }
             }
             _ => Self { any: flags, all: flags },
@@ -250,12 +250,12 @@ pub fn make_way(call: &mut Call<'_>) -> Failure {
 /// commands that take locks in their handlers. If it fails, the handler must return the error at
 /// once, without having done anything.
 pub fn admit_again(call: &mut Call<'_>) -> Outcome {
-    if !call.data.turn.waited || call.in_transaction {
+    if !call.data.conditions.waited || call.in_transaction {
         return Ok(());
     }
     call.data.refresh_time(call.server);
     if !call.client.rights.is_open(&call.server.acl) {
-        let now_ms = call.data.turn.now_ms;
+        let now_ms = call.data.conditions.now_ms;
         rights::check(call.server, call.client, call.command, call.args, Caller::Client, now_ms)?;
     }
     let flags = WholeFlags::of(call.server, call.client, call.command, call.args);
@@ -270,7 +270,7 @@ pub fn wait_for_reserved(server: &'static Server, data: &mut Data, client: &mut 
     let is_gate_refused = data.take_refusal();
     // What comes from the primary is never answered with `-BUSY`: it waits, however long that
     // takes.
-    if server.switches.load() & Switch::BUSY != 0 && !data.turn.loading {
+    if server.switches.load() & Switch::BUSY != 0 && !data.conditions.loading {
         return server.scripts.busy_failure(&server.config);
     }
     client.waits_for_reserved = true;

@@ -16,13 +16,13 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 const THREADS_MAX: usize = 2;
 
 /// A place among the `THREADS_MAX` threads. Dropping it makes the place free.
-struct Place;
+struct ThreadPlace;
 
 impl<T: Send + 'static> Elsewhere<T> {
     /// Starts the work. Returns `None` if all places are taken or the system cannot start a thread;
     /// then the caller does the work itself.
     pub fn start(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Option<Self> {
-        let place = Place::take()?;
+        let place = ThreadPlace::take()?;
         let (sender, receiver) = channel();
         let run = move || {
             // The receiver may have been dropped meanwhile.
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Elsewhere<T> {
     }
 }
 
-impl Place {
+impl ThreadPlace {
     fn take() -> Option<Self> {
         let place = Self;
         // If the count went over the limit, dropping the place corrects it.
@@ -47,7 +47,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ThreadPlace {
     fn drop(&mut self) {
         THREADS.fetch_sub(1, Ordering::Relaxed);
     }

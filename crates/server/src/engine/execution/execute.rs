@@ -3,15 +3,15 @@
 use std::sync::atomic::Ordering;
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
 use super::{rights, transaction};
 use crate::base::clock::Interval;
-use crate::engine::client::monitors::Shown;
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::client::protected::check_debug_allowed;
-use crate::engine::client::{Client, Replies};
+use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Call, Failure, Flags, KeyShape, Outcome, Registered};
@@ -53,7 +53,7 @@ pub fn execute(
             RequestOutcome::Refused
         }
     };
-    if client.replies != Replies::On && outcome != RequestOutcome::Postponed {
+    if client.reply_mode != ReplyMode::On && outcome != RequestOutcome::Postponed {
         bobbin_resp::truncate_parts(context.parts, start);
         suppress(client, output, start);
     }
@@ -117,7 +117,7 @@ fn check(
         return Err(only_listens(context.server, command));
     }
     let switches = context.server.switches.load();
-    if switches & Switch::GUARDED != 0 || !context.data.turn.may_expire {
+    if switches & Switch::GUARDED != 0 || !context.data.conditions.may_expire {
         guard(context, client, command, request, switches, output)?;
     }
     Ok(command)
@@ -146,7 +146,7 @@ fn hold(
     if !held {
         return Err(wait_for_reserved(context.server, context.data, client));
     }
-    if context.data.turn.waited {
+    if context.data.conditions.waited {
         admit_after_wait(context, client, command, request)?;
     }
     Ok(())
@@ -160,7 +160,7 @@ fn run_planned(
     request: &Request<'_>,
     output: &mut Vec<u8>,
 ) -> Result<RequestOutcome, Failure> {
-    if command.has(Flags::RUNS) {
+    if command.has(Flags::RUNS_SCRIPT) {
         context.data.release();
         return run_held(context, client, command, request, &[], output);
     }
@@ -173,7 +173,7 @@ fn run_planned(
     }
     let outcome = if shards.hold(data) {
         shards.prefetch_entries(data, client.database, command.has(Flags::WRITE));
-        let admitted = match context.data.turn.waited {
+        let admitted = match context.data.conditions.waited {
             true => admit_after_wait(context, client, command, request),
             false => Ok(()),
         };
@@ -192,7 +192,7 @@ fn run_held(
     client: &mut Client,
     command: &'static Registered,
     request: &Request<'_>,
-    hashes: &[Hash],
+    hashes: &[KeyHash],
     output: &mut Vec<u8>,
 ) -> Result<RequestOutcome, Failure> {
     let mut call = Call {
@@ -235,7 +235,7 @@ fn refuse(
     output: &mut Vec<u8>,
 ) {
     context.data.end_prepared();
-    client.shown = Shown::default();
+    client.shown = ShownLines::default();
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
     match command {
@@ -249,7 +249,7 @@ fn refuse(
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
         tracked.caching = false;
     }
-    let executes = |command: &Registered| command.has(Flags::EXECUTES);
+    let executes = |command: &Registered| command.has(Flags::RUNS_TRANSACTION);
     let failure = if request.command.is_some_and(executes) {
         transaction::abort(client, context.data);
         transaction::aborted(&failure)
@@ -268,12 +268,12 @@ fn suppress(client: &mut Client, output: &mut Vec<u8>, start: usize) {
     if let Some(long) = &mut client.long_command {
         long.silence();
     }
-    match client.replies {
-        Replies::On | Replies::Off => {}
-        Replies::SkipNext => client.replies = Replies::Skip,
+    match client.reply_mode {
+        ReplyMode::On | ReplyMode::Off => {}
+        ReplyMode::SkipNext => client.reply_mode = ReplyMode::Skip,
         // The command still blocks. The end of its wait removes the reply.
-        Replies::Skip if client.blocked.is_some() => {}
-        Replies::Skip => client.replies = Replies::On,
+        ReplyMode::Skip if client.blocked.is_some() => {}
+        ReplyMode::Skip => client.reply_mode = ReplyMode::On,
     }
 }
 
@@ -302,7 +302,7 @@ fn refuse_unknown(
         rights::check_request(context, client, request)?;
         return Err(unknown(args));
     }
-    if NOTED.claim(context.data.turn.now_ms, HTTP_NOTED_MS) {
+    if NOTED.claim(context.data.conditions.now_ms, HTTP_NOTED_MS) {
         log::warn!(
             "Possible SECURITY ATTACK detected. A client sent a line of HTTP ({} {}); its connection is closed.",
             client.info.peer,

@@ -46,7 +46,7 @@ pub fn check_request(
     }
     // ACL LOG shows the command that the client runs, so the command is noted first.
     client.note_command(command);
-    check(server, client, command, args, Caller::Client, context.data.turn.now_ms)
+    check(server, client, command, args, Caller::Client, context.data.conditions.now_ms)
 }
 
 /// Checks a command by the current rules of the user. A refusal is counted and logged.

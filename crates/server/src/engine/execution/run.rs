@@ -1,7 +1,7 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
-use crate::engine::client::monitors::Shown;
+use crate::engine::client::monitors::ShownLines;
 use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -44,13 +44,13 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
 /// before the commands that it calls.
 #[cold]
 fn show_unstarted(call: &mut Call<'_>) {
-    if !call.command.has(Flags::RUNS) {
+    if !call.command.has(Flags::RUNS_SCRIPT) {
         return;
     }
     if call.server.switches.has(Switch::MONITORED) {
         monitor::show(call);
     }
-    call.client.shown = Shown::default();
+    call.client.shown = ShownLines::default();
 }
 
 /// Counts that a command ran and failed.
@@ -66,7 +66,8 @@ pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered,
 #[inline(never)]
 fn show_onlookers(call: &mut Call<'_>) {
     // A paused transaction is shown when it ends, so that its commands are shown before it.
-    let is_in_midst = call.command.has(Flags::EXECUTES) && call.client.long_command.is_some();
+    let is_in_midst =
+        call.command.has(Flags::RUNS_TRANSACTION) && call.client.long_command.is_some();
     if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
         monitor::feed(call);
     }
@@ -82,7 +83,7 @@ fn show_onlookers(call: &mut Call<'_>) {
 #[inline(never)]
 fn log_effects(call: &mut Call<'_>, changed: bool) {
     // The commands that EXEC ran have logged their own effects.
-    let changed = changed && !call.command.has(Flags::EXECUTES);
+    let changed = changed && !call.command.has(Flags::RUNS_TRANSACTION);
     if let Some(number) = call.data.log_command(call.args, call.wire, changed, !call.in_transaction)
     {
         call.client.last_record = number;

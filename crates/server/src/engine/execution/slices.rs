@@ -318,7 +318,7 @@ impl<C: SlicedChange> Changing<C> {
     /// Returns whether the command is done.
     fn make_alone(&mut self, slice: &mut Slice<'_>) -> bool {
         let Slice { server, data, client, .. } = slice;
-        data.turn.waited = false;
+        data.conditions.waited = false;
         let mut shards = ShardSet::default();
         self.keys.iter().for_each(|key| shards.add_key(data.key(key)));
         if self.change.needs_everything() {
@@ -329,7 +329,7 @@ impl<C: SlicedChange> Changing<C> {
             self.is_parked = true;
             return false;
         }
-        if data.turn.waited {
+        if data.conditions.waited {
             data.refresh_time(server);
         }
         self.is_parked = false;

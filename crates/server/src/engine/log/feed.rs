@@ -40,7 +40,7 @@ pub struct Feed {
 
 #[derive(Default)]
 struct FeedState {
-    chunks: VecDeque<Chunk>,
+    chunks: VecDeque<FeedChunk>,
     /// The offset of the first kept byte.
     start: u64,
     /// The offset behind the last byte.
@@ -64,7 +64,7 @@ struct ReaderState {
     is_let_go: AtomicBool,
 }
 
-struct Chunk {
+struct FeedChunk {
     /// The offset of the chunk's first byte.
     start: u64,
     bytes: Arc<Vec<u8>>,
@@ -342,7 +342,7 @@ impl FeedState {
             let (piece, rest) = bytes.split_at(bytes.len().min(chunk_bytes));
             let mut whole = Vec::with_capacity(piece.len().max(CHUNK_MIN));
             whole.extend_from_slice(piece);
-            self.chunks.push_back(Chunk { start, bytes: Arc::new(whole) });
+            self.chunks.push_back(FeedChunk { start, bytes: Arc::new(whole) });
             bytes = rest;
         }
     }
@@ -390,7 +390,7 @@ impl FeedState {
     }
 }
 
-impl Chunk {
+impl FeedChunk {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }

@@ -4,8 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bobbin_resp::{Part, Protocol, Reply};
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_resp::{Protocol, Reply, ReplyPart};
+use bobbin_store::entry::{INLINE_MAX, SharedString};
 
 use super::ChannelKind;
 use crate::base::glob;
@@ -22,7 +22,7 @@ pub struct Message {
     /// string.
     channel: Range<usize>,
     tail: usize,
-    large: Option<Shared>,
+    large: Option<SharedString>,
     /// The patterns that match the channel and have listeners.
     pub patterns: Vec<Arc<[u8]>>,
     /// The number of the client for which it was decided earlier whether it gets the message; 0 if
@@ -35,7 +35,7 @@ pub struct Message {
 pub struct Publication {
     pub kind: ChannelKind,
     pub channel: Box<[u8]>,
-    payload: Shared,
+    payload: SharedString,
     /// As in `Message`: the transaction's own client, if its subscriptions have changed since.
     pub settled_for: u64,
 }
@@ -43,8 +43,8 @@ pub struct Publication {
 impl Publication {
     pub fn new(kind: ChannelKind, channel: &[u8], payload: MessagePayload<'_>) -> Self {
         let payload = match payload {
-            MessagePayload::Large(shared) => Shared::clone(shared),
-            MessagePayload::Bytes(bytes) => Shared::new(bytes.to_vec()),
+            MessagePayload::Large(shared) => SharedString::clone(shared),
+            MessagePayload::Bytes(bytes) => SharedString::new(bytes.to_vec()),
         };
         Self { kind, channel: channel.into(), payload, settled_for: 0 }
     }
@@ -80,7 +80,7 @@ impl Publication {
 pub enum MessagePayload<'a> {
     Bytes(&'a [u8]),
     /// Too long to be copied.
-    Large(&'a Shared),
+    Large(&'a SharedString),
 }
 
 impl Message {
@@ -132,7 +132,7 @@ impl Message {
         pattern: Option<usize>,
         protocol: Protocol,
         output: &mut Vec<u8>,
-        parts: Option<&mut Vec<Part>>,
+        parts: Option<&mut Vec<ReplyPart>>,
     ) {
         match pattern {
             None => {
@@ -150,7 +150,7 @@ impl Message {
         if let Some(large) = &self.large {
             match parts {
                 Some(parts) => {
-                    parts.push(Part { at: output.len(), bytes: Arc::clone(large).into() });
+                    parts.push(ReplyPart { at: output.len(), bytes: Arc::clone(large).into() });
                 }
                 None => output.extend_from_slice(large),
             }

@@ -60,8 +60,8 @@ pub enum KeyShape {
 /// Commands that find out by themselves what to lock, or that wait for something.
 const NOT_AT_ONCE: Flags = Flags::GATE
     .with(Flags::WALKS)
-    .with(Flags::RUNS)
-    .with(Flags::EXECUTES)
+    .with(Flags::RUNS_SCRIPT)
+    .with(Flags::RUNS_TRANSACTION)
     .with(Flags::NOT_QUEUED)
     .with(Flags::BLOCKING)
     .with(Flags::MAY_REPLICATE);

@@ -34,10 +34,10 @@ bits! {
         /// Runs or ends a transaction, so MULTI never queues it.
         NOT_QUEUED = "",
         /// EXEC: it also has the flags of the queued commands.
-        EXECUTES = "",
+        RUNS_TRANSACTION = "",
         /// Runs a script: it finds out by itself what to lock, and within a transaction may need
         /// the gate.
-        RUNS = "",
+        RUNS_SCRIPT = "",
         /// Its work is bounded by its words, as that of FAST commands is.
         BRIEF = "",
         /// With one more argument, a count, it may do much work, though it is FAST.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bobbin_store::entry::{INLINE_MAX, Shared};
+use bobbin_store::entry::{INLINE_MAX, SharedString};
 
 /// Words, one behind the other in one buffer, as there may be a million. Large words, which may
 /// become values, are shared blocks.
@@ -12,14 +12,14 @@ pub struct Words {
     /// Where each word ends in `bytes`.
     ends: Vec<usize>,
     /// The large words, by index.
-    large: Vec<(usize, Shared)>,
+    large: Vec<(usize, SharedString)>,
     /// Bytes of the large words.
     large_bytes: usize,
 }
 
 impl Words {
     /// Adds a word; `shared` makes a shared block of a large one.
-    pub fn push(&mut self, word: &[u8], shared: impl FnOnce(&[u8]) -> Shared) {
+    pub fn push(&mut self, word: &[u8], shared: impl FnOnce(&[u8]) -> SharedString) {
         if word.len() > INLINE_MAX {
             self.large.push((self.ends.len(), shared(word)));
             self.large_bytes += word.len();
@@ -63,7 +63,7 @@ impl Words {
     }
 
     /// The large words.
-    pub fn large(&self) -> impl Iterator<Item = &Shared> {
+    pub fn large(&self) -> impl Iterator<Item = &SharedString> {
         self.large.iter().map(|(_, bytes)| bytes)
     }
 }

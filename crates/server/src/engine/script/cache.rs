@@ -91,9 +91,11 @@ pub struct Scripts {
     generation: AtomicU64,
     /// The scripts that go on in slices.
     busy: Mutex<Vec<Arc<Busy>>>,
-    /// Increases when clients that wait for a script should try again.
-    turns: AtomicU64,
-    /// Whether a client waits for a script. If so, workers have to be woken when `turns` increases.
+    /// Counts how often scripts have released something, or become slow: each time, the clients
+    /// that wait for a script should try again.
+    releases: AtomicU64,
+    /// Whether a client waits for a script. If so, workers have to be woken when `releases`
+    /// increases.
     has_waiters: AtomicBool,
     /// The number of `GateWish`es.
     wishes: AtomicUsize,
@@ -113,7 +115,7 @@ impl Default for Scripts {
             known: RwLock::default(),
             generation: AtomicU64::new(0),
             busy: Mutex::default(),
-            turns: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
             wishes: AtomicUsize::new(0),
             waits: Waits::default(),
@@ -312,15 +314,15 @@ impl Scripts {
     /// Makes the clients that wait for a script try again. Either some shards are no longer
     /// reserved, or the clients must be told that a script is slow.
     pub fn serve_waiters(&self, server: &Server) {
-        self.turns.fetch_add(1, Ordering::SeqCst);
+        self.releases.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.swap(false, Ordering::SeqCst) {
             server.workers.wake();
         }
     }
 
-    /// Notes that a worker has a client that waits. Before it sleeps, the worker looks at `turns`
-    /// once more. So either the worker sees that a script has ended, or the thread that ends the
-    /// script sees that a client waits.
+    /// Notes that a worker has a client that waits. Before it sleeps, the worker looks at
+    /// `releases` once more. So either the worker sees that a script has ended, or the thread that
+    /// ends the script sees that a client waits.
     pub fn note_waiter(&self) {
         self.has_waiters.store(true, Ordering::SeqCst);
     }
@@ -341,8 +343,8 @@ impl Scripts {
 
     /// A number that changes whenever clients that wait for a script should try again. A client
     /// that was refused before the change and tries after it has missed nothing.
-    pub fn turns(&self) -> u64 {
-        self.turns.load(Ordering::SeqCst)
+    pub fn releases(&self) -> u64 {
+        self.releases.load(Ordering::SeqCst)
     }
 
     pub fn len(&self) -> usize {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bobbin_script::{Api, Chunk, MemoryPool, Profile, Vm};
-use bobbin_store::{Hash, Keyspace};
+use bobbin_store::{KeyHash, Keyspace};
 use bobbin_sync::OwnLine;
 
 use super::cache::{Habits, Script, Sha};
@@ -223,7 +223,12 @@ impl Lua {
     }
 
     #[cold]
-    fn add_source(&mut self, server: &Server, source: &[u8], hash: Hash) -> Result<usize, Failure> {
+    fn add_source(
+        &mut self,
+        server: &Server,
+        source: &[u8],
+        hash: KeyHash,
+    ) -> Result<usize, Failure> {
         let script = Script::parse(source)?;
         let at = match self.by_sha.get(&script.sha) {
             Some(&at) if self.is_known(server, at) => at,

@@ -25,7 +25,7 @@ pub use self::wish::{GateWish, WaitRight};
 #[inline]
 pub(crate) fn flags(server: &Server, command: &Facts, args: &[&[u8]]) -> Flags {
     let own = command.row.flags;
-    if own.has(Flags::RUNS) { of_running(server, command, args) } else { own }
+    if own.has(Flags::RUNS_SCRIPT) { of_running(server, command, args) } else { own }
 }
 
 #[cold]

@@ -46,7 +46,7 @@ pub fn data(server: &'static Server) -> Option<Data> {
     static SEED: AtomicU64 = AtomicU64::new(1);
     let seed = SEED.fetch_add(1, Ordering::Relaxed);
     let mut data = Data::new(&server.keyspace, &server.gate, seed)?;
-    data.turn.now_ms = server.clock.now_ms();
+    data.conditions.now_ms = server.clock.now_ms();
     // No worker has this id, so nothing is published to this thread.
     let handle = WorkerHandle::new(usize::MAX, Waker::new().ok()?, "none", 0);
     data.audience.subscribers = Some(Box::new(Subscribers::new(&server.pubsub, Arc::new(handle))));

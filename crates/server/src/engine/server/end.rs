@@ -25,12 +25,12 @@ pub struct ServerEnd {
 struct EndState {
     /// The requests that the main thread has not taken yet, as one.
     wanted: Option<EndRequest>,
-    stage: Stage,
+    stage: EndStage,
 }
 
 /// How far the main thread is with the request that it has taken.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Stage {
+enum EndStage {
     /// It has none.
     #[default]
     Idle,
@@ -70,7 +70,7 @@ impl ServerEnd {
     /// cancelled. The clients that made it are not part of the new one.
     pub fn end_again(&self, request: &EndRequest) {
         let mut state = self.state.lock();
-        if matches!(state.stage, Stage::Waiting { .. }) {
+        if matches!(state.stage, EndStage::Waiting { .. }) {
             let &EndRequest { save, force, now, by_signal, .. } = request;
             state.add(EndRequest { save, force, now, by_signal, ..EndRequest::default() });
         }
@@ -81,9 +81,9 @@ impl ServerEnd {
     pub fn cancel(&self, server: &Server) -> bool {
         let mut state = self.state.lock();
         let wanted = state.wanted.take();
-        let is_waiting = matches!(state.stage, Stage::Waiting { .. });
+        let is_waiting = matches!(state.stage, EndStage::Waiting { .. });
         if is_waiting {
-            state.stage = Stage::Cancelled;
+            state.stage = EndStage::Cancelled;
             self.bell.notify_all();
         }
         drop(state);
@@ -101,7 +101,7 @@ impl ServerEnd {
     /// cancelled.
     pub fn wait(&self, may_be: impl Fn(&EndRequest) -> bool) -> EndRequest {
         let mut state = self.state.lock();
-        state.stage = Stage::Idle;
+        state.stage = EndStage::Idle;
         loop {
             if let Some(request) = state.take_if(&may_be) {
                 return request;
@@ -114,7 +114,7 @@ impl ServerEnd {
     #[cfg(test)]
     pub(crate) fn take(&self) -> Option<EndRequest> {
         let mut state = self.state.lock();
-        state.stage = Stage::Idle;
+        state.stage = EndStage::Idle;
         state.take_if(|_| true)
     }
 
@@ -138,7 +138,7 @@ impl ServerEnd {
                 return self.show(None);
             }
             let state = self.state.lock();
-            if state.wanted.is_none() && state.stage != Stage::Cancelled {
+            if state.wanted.is_none() && state.stage != EndStage::Cancelled {
                 drop(self.bell.wait_timeout(state, REPLICAS_POLL));
             }
         }
@@ -148,7 +148,7 @@ impl ServerEnd {
     /// cancelled.
     fn show(&self, wanted_ms: Option<i64>) -> bool {
         match &mut self.state.lock().stage {
-            Stage::Waiting { until_ms } => {
+            EndStage::Waiting { until_ms } => {
                 *until_ms = wanted_ms;
                 true
             }
@@ -159,7 +159,7 @@ impl ServerEnd {
     /// What happened since the request was taken or this was last called.
     pub fn meanwhile(&self) -> Meanwhile {
         let mut state = self.state.lock();
-        if state.stage == Stage::Cancelled {
+        if state.stage == EndStage::Cancelled {
             // What was requested since then is another matter.
             return Meanwhile::Cancelled;
         }
@@ -170,9 +170,9 @@ impl ServerEnd {
     /// before.
     pub fn begin(&self) -> bool {
         let mut state = self.state.lock();
-        let begins = state.stage != Stage::Cancelled;
+        let begins = state.stage != EndStage::Cancelled;
         if begins {
-            state.stage = Stage::Ending;
+            state.stage = EndStage::Ending;
         }
         begins
     }
@@ -180,7 +180,7 @@ impl ServerEnd {
     /// Until when (Unix ms) the server waits for replicas.
     pub fn waits_until_ms(&self) -> Option<i64> {
         match self.state.lock().stage {
-            Stage::Waiting { until_ms } => until_ms,
+            EndStage::Waiting { until_ms } => until_ms,
             _ => None,
         }
     }
@@ -193,7 +193,7 @@ impl ServerEnd {
     /// Whether an end is requested or has begun.
     pub fn is_on_its_way(&self) -> bool {
         let state = self.state.lock();
-        state.wanted.is_some() || state.stage != Stage::Idle
+        state.wanted.is_some() || state.stage != EndStage::Idle
     }
 }
 
@@ -207,7 +207,7 @@ impl EndState {
 
     fn take_if(&mut self, may_be: impl Fn(&EndRequest) -> bool) -> Option<EndRequest> {
         let request = self.wanted.take_if(|request| may_be(request))?;
-        self.stage = Stage::Waiting { until_ms: None };
+        self.stage = EndStage::Waiting { until_ms: None };
         Some(request)
     }
 }

@@ -120,16 +120,16 @@ impl Server {
             return true;
         }
         if !self.keeps_too_much() {
-            client.has_waited = false;
+            client.was_held_up = false;
             return false;
         }
-        if std::mem::take(&mut client.has_waited) {
+        if std::mem::take(&mut client.was_held_up) {
             self.give_up_cut_that_lags();
             return false;
         }
-        client.has_waited = true;
-        if data.turn.held_up_until_ms <= data.turn.now_ms {
-            data.turn.held_up_until_ms = data.turn.now_ms + WAIT_MS;
+        client.was_held_up = true;
+        if data.conditions.held_up_until_ms <= data.conditions.now_ms {
+            data.conditions.held_up_until_ms = data.conditions.now_ms + WAIT_MS;
         }
         true
     }

@@ -7,7 +7,7 @@ use bobbin_io::Waker;
 use bobbin_sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 
 use crate::base::cores::cores;
-use crate::base::kept::Kept;
+use crate::base::kept::CachedFigure;
 use crate::base::watch::{CpuTime, Watch};
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
@@ -67,7 +67,7 @@ pub struct WorkerHandle {
     pub driver: &'static str,
     /// The watch on its thread.
     pub watch: Watch,
-    cpu_time: Kept<CpuTime>,
+    cpu_time: CachedFigure<CpuTime>,
 }
 
 impl WorkerHandle {
@@ -84,7 +84,7 @@ impl WorkerHandle {
             is_busy: AtomicBool::new(false),
             driver,
             watch: Watch::default(),
-            cpu_time: Kept::new(),
+            cpu_time: CachedFigure::new(),
         }
     }
 

@@ -35,7 +35,7 @@ pub enum LatencyEvent {
 #[derive(Default, Clone, Debug)]
 pub struct Series {
     /// At most one sample for each second, the oldest first.
-    pub samples: VecDeque<Sample>,
+    pub samples: VecDeque<LatencySample>,
     /// Milliseconds of the longest event since the last reset, and of all events together.
     pub max_ms: u64,
     pub sum_ms: u64,
@@ -44,7 +44,7 @@ pub struct Series {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sample {
+pub struct LatencySample {
     /// Unix time in seconds.
     pub time_s: i64,
     pub latency_ms: u64,
@@ -58,7 +58,7 @@ impl LatencyMonitor {
         if threshold_ms == 0 || latency_ms < threshold_ms {
             return;
         }
-        let sample = Sample { time_s: system_ms() / 1000, latency_ms };
+        let sample = LatencySample { time_s: system_ms() / 1000, latency_ms };
         self.series.lock().entry(event.name()).or_default().add(sample);
     }
 
@@ -149,7 +149,7 @@ impl LatencyEvent {
 }
 
 impl Series {
-    fn add(&mut self, sample: Sample) {
+    fn add(&mut self, sample: LatencySample) {
         self.max_ms = self.max_ms.max(sample.latency_ms);
         self.sum_ms += sample.latency_ms;
         self.count += 1;
@@ -244,7 +244,7 @@ mod tests {
     fn series(samples: &[(i64, u64)]) -> Series {
         let mut series = Series::default();
         for &(time_s, latency_ms) in samples {
-            series.add(Sample { time_s, latency_ms });
+            series.add(LatencySample { time_s, latency_ms });
         }
         series
     }
@@ -252,7 +252,8 @@ mod tests {
     #[test]
     fn one_sample_for_each_second_and_the_newest_of_them() {
         let kept = series(&[(1, 5), (1, 9), (1, 7), (2, 3)]);
-        let expected = [(1, 9), (2, 3)].map(|(time_s, latency_ms)| Sample { time_s, latency_ms });
+        let expected =
+            [(1, 9), (2, 3)].map(|(time_s, latency_ms)| LatencySample { time_s, latency_ms });
         assert_eq!(kept.samples, expected);
         assert_eq!((kept.max_ms, kept.range_ms()), (9, (3, 9)));
         assert_eq!((kept.sum_ms, kept.count), (24, 4));

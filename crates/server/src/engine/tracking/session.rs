@@ -150,7 +150,7 @@ pub fn reader(call: &Call<'_>) -> Option<u64> {
     // CLIENT CACHING makes an exception from the rule of the client's mode.
     let wanted =
         !tracked.mode.has(Mode::BROADCAST) && tracked.mode.has(Mode::OPT_IN) == tracked.caching;
-    let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS);
+    let reads = call.command.has(Flags::READONLY) && !call.command.has(Flags::RUNS_SCRIPT);
     (wanted && reads).then_some(tracked.id)
 }
 

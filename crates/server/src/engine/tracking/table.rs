@@ -45,7 +45,7 @@ impl Server {
         if !self.switches.has(Switch::TRACKED) {
             return;
         }
-        let now_ms = data.turn.now_ms;
+        let now_ms = data.conditions.now_ms;
         let Some(tracker) =
             data.audience.tracker.as_mut().filter(|t| has_come(now_ms, t.look_at_ms, LOOK_MS))
         else {

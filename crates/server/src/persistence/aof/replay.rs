@@ -3,8 +3,8 @@
 use std::io::BufRead;
 use std::sync::Arc;
 
-use bobbin_resp::{Part, Reply};
-use bobbin_store::{Hash, ShardGuard};
+use bobbin_resp::{Reply, ReplyPart};
+use bobbin_store::{KeyHash, ShardGuard};
 
 use super::place::LogPlace;
 use super::{AofFault, AofItem, AofReader};
@@ -45,7 +45,7 @@ pub(crate) struct Replay {
     stats: Arc<WorkerStats>,
     client: Client,
     replies: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<ReplyPart>,
     /// The tick at which the last command ended.
     ticks: u64,
     /// From when on a primary's command is slow or large.
@@ -82,10 +82,10 @@ impl Replay {
     }
 
     fn with(server: &'static Server, mut data: Data) -> Self {
-        data.turn.now_ms = server.clock.advance();
-        data.turn.clock = server.access_clock(data.turn.now_ms);
-        (data.turn.loading, data.turn.sees_dead) = (true, true);
-        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.turn.now_ms);
+        data.conditions.now_ms = server.clock.advance();
+        data.conditions.clock = server.access_clock(data.conditions.now_ms);
+        (data.conditions.loading, data.conditions.sees_dead) = (true, true);
+        let info = ClientInfo::new(0, -1, "log".into(), "log".into(), true, data.conditions.now_ms);
         Self {
             server,
             data,
@@ -157,7 +157,7 @@ impl Replay {
     /// What is shown of the commands to come names this client as their sender.
     pub(crate) fn speak_for(&mut self, client: &ClientInfo) {
         let [peer, local] = [&client.peer, &client.local].map(ToString::to_string);
-        let (is_unix, now_ms) = (client.is_unix, self.data.turn.now_ms);
+        let (is_unix, now_ms) = (client.is_unix, self.data.conditions.now_ms);
         self.client.info = Arc::new(ClientInfo::new(0, -1, peer, local, is_unix, now_ms));
     }
 
@@ -180,7 +180,7 @@ impl Replay {
     /// afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
-        let first_hash = args.get(1).map_or_else(Hash::default, |key| self.data.key(key).hash);
+        let first_hash = args.get(1).map_or_else(KeyHash::default, |key| self.data.key(key).hash);
         let mut executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
         // one needs.
@@ -203,7 +203,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
-        first_hash: Hash,
+        first_hash: KeyHash,
         before_release: impl FnOnce(bool, u32),
     ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
@@ -281,7 +281,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: &'static Registered,
-        hash: Hash,
+        hash: KeyHash,
     ) -> (Option<Effects>, Result<(), String>) {
         let mut call = Call {
             server: self.server,
@@ -326,7 +326,7 @@ impl Replay {
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
-        first_hash: Hash,
+        first_hash: KeyHash,
     ) -> RequestOutcome {
         let executed = match (&self.client.long_command, command) {
             (Some(_), Some(command)) => RequestOutcome::Ran(command),

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::{CutHandle, EntryRef, Kind};
+use bobbin_store::{CutHandle, EntryRef, ValueType};
 use bobbin_sync::Mutex;
 
 use super::place::LogPlace;
@@ -146,7 +146,7 @@ pub fn begin_scheduled_rewrite(server: &'static Server, data: &mut Data) {
 #[cold]
 fn begin_wanted_rewrite(server: &'static Server, data: &mut Data) {
     let rewrites = &Aof::of(server).rewrites;
-    if !rewrites.may_retry(data.turn.now_ms) || cut_is_busy(server) {
+    if !rewrites.may_retry(data.conditions.now_ms) || cut_is_busy(server) {
         return;
     }
     if data.hold_gate() {
@@ -528,7 +528,7 @@ fn write_commands(
 
 /// Appends the commands that make an entry.
 fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
-    if entry.kind() == Kind::String {
+    if entry.kind() == ValueType::String {
         let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
         command.array(if entry.expire_ms().is_some() { 5 } else { 3 });
         command.bulk(b"SET");

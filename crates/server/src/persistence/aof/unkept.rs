@@ -108,7 +108,9 @@ pub fn may_tell_of_unkept(
     args: &[&[u8]],
 ) -> bool {
     // A client that listens may get messages behind the reply.
-    if client.subscriptions.is_some() || command.has(Flags::RUNS.with(Flags::EXECUTES)) {
+    if client.subscriptions.is_some()
+        || command.has(Flags::RUNS_SCRIPT.with(Flags::RUNS_TRANSACTION))
+    {
         return true;
     }
     if command.shape == KeyShape::None {

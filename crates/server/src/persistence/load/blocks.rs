@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 
-use bobbin_dump::rdb::{Item, RdbError, Reader};
+use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
 
 use super::Loaded;
 
@@ -20,14 +20,14 @@ impl FileBlock {
     /// Finds the complete items in the block. Returns how many bytes they take.
     pub(super) fn split(
         &mut self,
-        reader: &mut Reader,
-        mut take: impl FnMut(u64, Item<'_>) -> Result<u32, RdbError>,
+        reader: &mut RdbReader,
+        mut take: impl FnMut(u64, RdbItem<'_>) -> Result<u32, RdbError>,
     ) -> Result<usize, RdbError> {
         let mut at = 0;
         loop {
             let place = reader.offset();
             let Some((item, used)) = reader.next(&self.bytes[at..])? else { return Ok(at) };
-            let is_key = matches!(item, Item::Key(_));
+            let is_key = matches!(item, RdbItem::Key(_));
             let database = take(place, item)?;
             if is_key {
                 self.records.push((database, at..at + used));
@@ -51,7 +51,7 @@ pub(super) fn send(sender: &SyncSender<FileBlock>, block: FileBlock, failed: &At
 
 /// Counts of what all loading threads have loaded.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(super) struct LoadedCounts {
     keys: AtomicU64,
     expiring: AtomicU64,
     expired: AtomicU64,
@@ -59,7 +59,7 @@ pub(super) struct Counts {
     all_fields_expired: AtomicU64,
 }
 
-impl Counts {
+impl LoadedCounts {
     pub(super) fn add(&self, loaded: &Loaded) {
         self.keys.fetch_add(loaded.keys, Ordering::Relaxed);
         self.expiring.fetch_add(loaded.expiring, Ordering::Relaxed);

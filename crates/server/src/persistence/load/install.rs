@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use bobbin_dump::rdb::{RdbError, Record, Value};
-use bobbin_dump::{Options, STRING_LEN_MAX, Target};
+use bobbin_dump::rdb::{RdbError, RdbRecord, RdbValue};
+use bobbin_dump::{CollectionTarget, DumpOptions, STRING_LEN_MAX};
 use bobbin_store::value::AnyCollection;
-use bobbin_store::{AccessClock, Hash, Keyspace, NewValue, OwnedEntry};
+use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
-use super::blocks::{BLOCKS_MAX, Counts, FileBlock};
+use super::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts};
 use super::{Existing, Loaded, slow_down};
 use crate::commands;
 use crate::engine::command::Data;
@@ -24,12 +24,12 @@ pub(super) fn install_blocks(
     keyspace: &'static Keyspace,
     full: &Mutex<Receiver<FileBlock>>,
     empty: &Mutex<Vec<Vec<u8>>>,
-    count: &Counts,
+    count: &LoadedCounts,
     failed: &AtomicBool,
 ) -> Result<(), String> {
     let data = Data::new(keyspace, &server.gate, 0);
     let mut data = data.ok_or("too many threads to load with")?;
-    data.turn.now_ms = server.clock.now_ms();
+    data.conditions.now_ms = server.clock.now_ms();
     loop {
         let Ok(block) = full.lock().recv() else { return Ok(()) };
         if failed.load(Ordering::Relaxed) {
@@ -51,11 +51,11 @@ pub(super) fn install(
     server: &Server,
     data: &mut Data,
     block: &FileBlock,
-    count: &Counts,
+    count: &LoadedCounts,
     existing: Existing,
 ) -> Result<(), String> {
     let hasher = server.keyspace.hasher();
-    make(server, block, count, data.turn.now_ms, &Cell::new(0), |database, hash, entry| {
+    make(server, block, count, data.conditions.now_ms, &Cell::new(0), |database, hash, entry| {
         data.visit(hash.shard(), |shard| {
             let database = shard.database_mut(database);
             match database.find(hash, entry.as_ref().key()) {
@@ -78,12 +78,12 @@ pub(super) fn install(
 pub(super) fn make(
     server: &Server,
     block: &FileBlock,
-    count: &Counts,
+    count: &LoadedCounts,
     now_ms: i64,
     done: &Cell<usize>,
-    mut place: impl FnMut(u32, Hash, OwnedEntry) -> Result<(), OwnedEntry>,
+    mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,
 ) -> Result<(), String> {
-    let options = Options { string_len_max: STRING_LEN_MAX, ..Options::default() };
+    let options = DumpOptions { string_len_max: STRING_LEN_MAX, ..DumpOptions::default() };
     let target = commands::target(server);
     let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
     let clock = server.access_clock(now_ms);
@@ -99,7 +99,7 @@ pub(super) fn make(
         let parsed: Result<Vec<_>, RdbError> = records
             .iter()
             .map(|(database, range)| {
-                let record = Record::parse(&block.bytes[range.clone()], &options)?;
+                let record = RdbRecord::parse(&block.bytes[range.clone()], &options)?;
                 let hash = server.keyspace.hash(&record.key);
                 server.keyspace.prefetch_shard(hash);
                 Ok((*database, record, hash))
@@ -167,9 +167,9 @@ impl DeadKeys {
 /// Makes the entry of a record. Leaves out fields that have expired by `expire_by` (Unix ms).
 /// `None`: there is nothing to keep.
 fn entry(
-    record: &Record<'_>,
-    options: &Options,
-    target: Target<'_>,
+    record: &RdbRecord<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
     clock: &AccessClock,
     expire_by: Option<i64>,
     loaded: &mut Loaded,
@@ -182,12 +182,12 @@ fn entry(
         _ => clock.fresh(),
     };
     let value = match record.value(options, target) {
-        Ok(Value::String(ref string)) => {
+        Ok(RdbValue::String(ref string)) => {
             let entry =
                 OwnedEntry::new(&record.key, NewValue::string(string), record.expire_ms, access);
             return Ok(Some(entry));
         }
-        Ok(Value::Collection(mut collection)) => {
+        Ok(RdbValue::Collection(mut collection)) => {
             if let (Some(now_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
                 && hash.may_have_expired(now_ms)
             {
@@ -199,7 +199,7 @@ fn entry(
             }
             NewValue::Collection(collection)
         }
-        Ok(Value::Empty) => {
+        Ok(RdbValue::Empty) => {
             loaded.empty += 1;
             log::info!("RDB file: skipping empty key: {}", record.key.escape_ascii());
             return Ok(None);

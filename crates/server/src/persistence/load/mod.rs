@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
-use bobbin_dump::rdb::{Item, RdbError, Reader};
+use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
 use bobbin_store::{Hasher, Keyspace};
 use bobbin_sync::Mutex;
 
-use self::blocks::{BLOCKS_MAX, Counts, FileBlock, send};
+use self::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts, send};
 use self::install::{install, install_blocks, make};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
@@ -157,7 +157,7 @@ fn load_with(
 ) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
     let (full, empty) = (Mutex::new(receiver), Mutex::new(Vec::new()));
-    let count = Counts::default();
+    let count = LoadedCounts::default();
     let failed = AtomicBool::new(false);
     let error = Mutex::new(None);
     let read = std::thread::scope(|scope| {
@@ -216,7 +216,7 @@ pub fn load_held(
     mut file: impl Read,
     existing: Existing,
 ) -> Result<Loaded, String> {
-    let count = Counts::default();
+    let count = LoadedCounts::default();
     let spare = RefCell::new(None);
     let mut error = None;
     let read = {
@@ -264,9 +264,9 @@ pub fn restore_functions(
 pub(crate) fn examine(
     server: &'static Server,
     mut file: impl Read,
-    mut see: impl FnMut(u64, &Item<'_>),
+    mut see: impl FnMut(u64, &RdbItem<'_>),
 ) -> Result<Loaded, (u64, String)> {
-    let (count, spare) = (Counts::default(), RefCell::new(None));
+    let (count, spare) = (LoadedCounts::default(), RefCell::new(None));
     // The offsets of a block's keys, and the offset of the last item.
     let places = RefCell::new(Vec::new());
     let at = Cell::new(0);
@@ -286,9 +286,9 @@ pub(crate) fn examine(
         *spare.borrow_mut() = Some(block.bytes);
         true
     };
-    let see = |place: u64, item: &Item<'_>| {
+    let see = |place: u64, item: &RdbItem<'_>| {
         at.set(place);
-        if matches!(item, Item::Key(_)) {
+        if matches!(item, RdbItem::Key(_)) {
             places.borrow_mut().push(place);
         }
         see(place, item);
@@ -322,12 +322,12 @@ pub fn log_loaded(server: &Server, loaded: Loaded) {
 fn read_blocks(
     server: &Server,
     file: &mut impl Read,
-    mut see: impl FnMut(u64, &Item<'_>),
+    mut see: impl FnMut(u64, &RdbItem<'_>),
     mut spare: impl FnMut() -> Option<Vec<u8>>,
     give: &mut impl FnMut(FileBlock) -> bool,
 ) -> Result<(u64, Vec<Vec<u8>>), String> {
     let loading = &Persistence::of(server).loading;
-    let mut reader = Reader::new(commands::version_check(server), server.config.rdbchecksum());
+    let mut reader = RdbReader::new(commands::version_check(server), server.config.rdbchecksum());
     let mut functions = Vec::new();
     let mut block = FileBlock::default();
     let (mut database, mut told) = (0, Instant::now());
@@ -376,13 +376,13 @@ fn read_blocks(
 /// Handles an item that is not a key. Returns the database of the keys that follow.
 fn take_item(
     server: &Server,
-    item: &Item<'_>,
+    item: &RdbItem<'_>,
     database: &mut u32,
     functions: &mut Vec<Vec<u8>>,
 ) -> Result<u32, RdbError> {
     match item {
-        Item::Aux { name, value } => take_fact(server, name, value),
-        Item::Database(number) => {
+        RdbItem::Aux { name, value } => take_fact(server, name, value),
+        RdbItem::Database(number) => {
             let count = server.config.databases() as u64;
             if *number >= count {
                 log::warn!(
@@ -392,8 +392,8 @@ fn take_item(
             }
             *database = *number as u32;
         }
-        Item::Function(source) => functions.push(source.to_vec()),
-        Item::ModuleAux => {
+        RdbItem::Function(source) => functions.push(source.to_vec()),
+        RdbItem::ModuleAux => {
             log::info!("The RDB file has data of a module, which is passed over");
         }
         _ => {}

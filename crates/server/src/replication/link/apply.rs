@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::Link;
 use super::machine::{Commands, GiveUp};
@@ -25,7 +25,7 @@ pub(super) struct Prepared<'c> {
     /// Where the command ends in the bytes that it came in.
     end: usize,
     pub(super) command: Option<&'static Registered>,
-    pub(super) first_hash: Hash,
+    pub(super) first_hash: KeyHash,
     /// Other threads may execute it.
     may_run_in_part: bool,
 }
@@ -177,7 +177,8 @@ impl Units<'_> {
 /// Whether a command may take the gate. Another thread may have the gate before it, and that thread
 /// must find everything that was executed in the feed.
 fn may_take_gate(command: Option<&'static Registered>) -> bool {
-    let takers = Flags::GATE.with(Flags::WALKS).with(Flags::RUNS).with(Flags::EXECUTES);
+    let takers =
+        Flags::GATE.with(Flags::WALKS).with(Flags::RUNS_SCRIPT).with(Flags::RUNS_TRANSACTION);
     command.is_none_or(|command| command.has(takers) || command.row.gate_when.is_some())
 }
 
@@ -212,7 +213,7 @@ fn prepare<'c>(
         let command = named.map(|command| command.of_words(args).unwrap_or(command));
         let has_key = command.is_some_and(|command| command.first_is_key);
         let key = args.get(1).filter(|_| has_key);
-        let first_hash = key.map_or_else(Hash::default, |key| keyspace.hash(key));
+        let first_hash = key.map_or_else(KeyHash::default, |key| keyspace.hash(key));
         if has_key {
             keyspace.prefetch_shard(first_hash);
         }
@@ -225,7 +226,7 @@ fn prepare<'c>(
 /// Prefetches the buckets and entries of the commands.
 fn prefetch(server: &Server, database: u32, window: &[Prepared<'_>]) {
     let keyspace = &server.keyspace;
-    let keyed = || window.iter().filter(|prepared| prepared.first_hash != Hash::default());
+    let keyed = || window.iter().filter(|prepared| prepared.first_hash != KeyHash::default());
     if database == 0 {
         keyed().for_each(|prepared| keyspace.prefetch_bucket(prepared.first_hash));
     }

@@ -23,7 +23,7 @@ pub struct Introduction {
 
 /// The step of the handshake: which command has no answer yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum HandshakeStage {
     Ping,
     Auth,
     Port,
@@ -36,7 +36,7 @@ enum Stage {
 /// The replica's side of the handshake.
 pub struct Handshake {
     introduction: Introduction,
-    stage: Stage,
+    stage: HandshakeStage,
 }
 
 /// What the caller has to do next.
@@ -63,7 +63,7 @@ const VERSION: &[u8] = VALKEY_VERSION.as_bytes();
 impl Handshake {
     /// Begins a handshake. Returns the first command too.
     pub fn begin(introduction: Introduction) -> (Self, Vec<Vec<u8>>) {
-        (Self { introduction, stage: Stage::Ping }, words(&[b"PING"]))
+        (Self { introduction, stage: HandshakeStage::Ping }, words(&[b"PING"]))
     }
 
     /// Handles the answer to the last command: a line without its end.
@@ -74,13 +74,13 @@ impl Handshake {
             return NextStep::GiveUp(format!("Unexpected reply from primary: '{text}'"));
         }
         match self.stage {
-            Stage::Ping if is_error && !is_about_rights(line) => {
+            HandshakeStage::Ping if is_error && !is_about_rights(line) => {
                 return NextStep::GiveUp(format!("Error reply to PING from primary: '{text}'"));
             }
-            Stage::Auth if is_error => {
+            HandshakeStage::Auth if is_error => {
                 return NextStep::GiveUp(format!("Unable to AUTH to PRIMARY: {text}"));
             }
-            Stage::Psync => return self.answer_to_psync(line, text),
+            HandshakeStage::Psync => return self.answer_to_psync(line, text),
             _ if is_error => {
                 log::info!("(Non critical) Primary does not understand REPLCONF: {text}");
             }
@@ -92,7 +92,7 @@ impl Handshake {
 
     /// Whether PSYNC was sent.
     pub fn asked_for_stream(&self) -> bool {
-        self.stage == Stage::Psync
+        self.stage == HandshakeStage::Psync
     }
 
     /// Begins the handshake on the connection for a copy. Returns the first command too.
@@ -102,12 +102,16 @@ impl Handshake {
 
     fn advance(&mut self) {
         self.stage = match self.stage {
-            Stage::Ping if !self.introduction.credentials.is_empty() => Stage::Auth,
-            Stage::Ping | Stage::Auth => Stage::Port,
-            Stage::Port if !self.introduction.address.is_empty() => Stage::Address,
-            Stage::Port | Stage::Address => Stage::Capabilities,
-            Stage::Capabilities => Stage::Version,
-            Stage::Version | Stage::Psync => Stage::Psync,
+            HandshakeStage::Ping if !self.introduction.credentials.is_empty() => {
+                HandshakeStage::Auth
+            }
+            HandshakeStage::Ping | HandshakeStage::Auth => HandshakeStage::Port,
+            HandshakeStage::Port if !self.introduction.address.is_empty() => {
+                HandshakeStage::Address
+            }
+            HandshakeStage::Port | HandshakeStage::Address => HandshakeStage::Capabilities,
+            HandshakeStage::Capabilities => HandshakeStage::Version,
+            HandshakeStage::Version | HandshakeStage::Psync => HandshakeStage::Psync,
         };
     }
 
@@ -115,19 +119,21 @@ impl Handshake {
         let Introduction { credentials, port, address, position, hands_over, .. } =
             &self.introduction;
         match self.stage {
-            Stage::Ping => words(&[b"PING"]),
-            Stage::Auth => [vec![b"AUTH".to_vec()], credentials.clone()].concat(),
-            Stage::Port => words(&[b"REPLCONF", b"listening-port", port.to_string().as_bytes()]),
-            Stage::Address => words(&[b"REPLCONF", b"ip-address", address]),
-            Stage::Capabilities => {
+            HandshakeStage::Ping => words(&[b"PING"]),
+            HandshakeStage::Auth => [vec![b"AUTH".to_vec()], credentials.clone()].concat(),
+            HandshakeStage::Port => {
+                words(&[b"REPLCONF", b"listening-port", port.to_string().as_bytes()])
+            }
+            HandshakeStage::Address => words(&[b"REPLCONF", b"ip-address", address]),
+            HandshakeStage::Capabilities => {
                 let mut said = words(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"]);
                 if self.introduction.takes_dual_channel {
                     said.extend(words(&[b"capa", b"dual-channel", b"capa", b"rdb-channel-repl"]));
                 }
                 said
             }
-            Stage::Version => words(&[b"REPLCONF", b"version", VERSION]),
-            Stage::Psync => match position {
+            HandshakeStage::Version => words(&[b"REPLCONF", b"version", VERSION]),
+            HandshakeStage::Psync => match position {
                 None => words(&[b"PSYNC", b"?", b"-1"]),
                 Some((id, offset)) => {
                     let first = (offset + 1).to_string();
@@ -195,14 +201,14 @@ pub enum CopyStep {
     /// Send this command, and wait for the answer.
     Say(Vec<Vec<u8>>),
     /// Receive the copy.
-    Receive(Cut),
+    Receive(CopyPoint),
     /// Close this connection.
     GiveUp(String),
 }
 
 /// The moment at which a copy was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cut {
+pub struct CopyPoint {
     /// The history, and the offset in it.
     pub id: String,
     pub offset: u64,
@@ -241,7 +247,7 @@ impl CopyHandshake {
             CopyStage::Introduction => CopyStage::Sync,
             CopyStage::Sync => {
                 let cut = match self.main_client {
-                    Some(_) => full_resync(&text).map(|(id, offset)| Cut {
+                    Some(_) => full_resync(&text).map(|(id, offset)| CopyPoint {
                         id,
                         offset,
                         database: None,
@@ -283,13 +289,13 @@ impl CopyHandshake {
 }
 
 /// Parses `$ENDOFF:offset id database client`.
-fn end_offset(text: &str) -> Option<Cut> {
+fn end_offset(text: &str) -> Option<CopyPoint> {
     let mut parts = text.strip_prefix("$ENDOFF:")?.split(' ');
     let (offset, id) = (parse_offset(parts.next()?.as_bytes())?, parts.next()?);
     let (database, client) = (number(parts.next()?)?, number(parts.next()?)?);
     let client = u64::try_from(client).ok()?;
     let database = u32::try_from(database).ok();
-    let cut = Cut { id: id.to_owned(), offset, database, client: Some(client) };
+    let cut = CopyPoint { id: id.to_owned(), offset, database, client: Some(client) };
     (is_id(id) && parts.next().is_none()).then_some(cut)
 }
 
@@ -442,7 +448,7 @@ mod tests {
         }
         for (database, known) in [("-1", None), ("3", Some(3))] {
             let line = format!("$ENDOFF:12 {id} {database} 7");
-            let cut = Cut { id: id.clone(), offset: 12, database: known, client: Some(7) };
+            let cut = CopyPoint { id: id.clone(), offset: 12, database: known, client: Some(7) };
             assert_eq!(copy.answer(line.as_bytes()), CopyStep::Receive(cut));
         }
         let (mut copy, _) = handshake.fetch_apart(None);

@@ -28,8 +28,8 @@ use bobbin_sync::Mutex;
 use self::handshake::Introduction;
 use self::machine::GiveUp;
 use self::parts::Helpers;
-use self::session::{Session, lost};
-use self::wire::Wire;
+use self::session::{LinkSession, lost};
+use self::wire::LinkWire;
 use super::{FailoverPhase, Replication};
 use crate::base::cores::CoreWork;
 use crate::engine::clients::{ClientFlag, ClientInfo};
@@ -297,13 +297,14 @@ impl Link {
     ) -> Result<(), GiveUp> {
         self.set_state(server, LinkState::Connecting);
         log::info!("Connecting to PRIMARY {}:{}", self.host, self.port);
-        let wire = Wire::connect(server, &self.host, self.port).map_err(|error| lost(&error))?;
+        let wire =
+            LinkWire::connect(server, &self.host, self.port).map_err(|error| lost(&error))?;
         *self.socket.lock() = Some(wire.handle().map_err(|error| lost(&error))?);
         if self.is_over() {
             return Ok(());
         }
         self.set_state(server, LinkState::Handshake);
-        Session::new(server, self, (replay, helpers), wire, asks_for_all).follow()
+        LinkSession::new(server, self, (replay, helpers), wire, asks_for_all).follow()
     }
 }
 

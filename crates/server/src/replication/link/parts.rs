@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use bobbin_store::{Hash, SHARDS, ShardGuard};
+use bobbin_store::{KeyHash, SHARDS, ShardGuard};
 use bobbin_sync::crew::Crew;
 
 use super::apply::Prepared;
@@ -45,13 +45,13 @@ const WINDOW: usize = 32;
 
 /// The threads that help the link's thread, and the memory of parts.
 pub(super) struct Helpers {
-    crew: Arc<Crew<Part>>,
+    crew: Arc<Crew<WindowPart>>,
     threads: usize,
-    parts: Vec<Part>,
-    spare: Vec<Part>,
+    parts: Vec<WindowPart>,
+    spare: Vec<WindowPart>,
     /// How long a command takes on one thread, and how long on several.
-    alone: Pace,
-    together: Pace,
+    alone: CommandPace,
+    together: CommandPace,
     /// Commands since the slower way was measured.
     since_measured: usize,
     /// How many commands other threads have executed.
@@ -60,7 +60,7 @@ pub(super) struct Helpers {
 
 /// A part of the commands that are executed together, with its results.
 #[derive(Default)]
-struct Part {
+struct WindowPart {
     database: u32,
     /// The primary, as the link's thread shows it.
     client: Option<Arc<ClientInfo>>,
@@ -81,9 +81,9 @@ struct PartCommand {
     command: &'static Registered,
     /// The command's index among those that are executed together.
     number: usize,
-    /// Where its arguments end: an index into `Part::ends`.
+    /// Where its arguments end: an index into `WindowPart::ends`.
     args_end: usize,
-    hash: Hash,
+    hash: KeyHash,
 }
 
 /// Whether another thread may execute the command, while the commands behind it run too.
@@ -99,7 +99,7 @@ impl Helpers {
     /// Starts as many threads as there are workers, but no more than there are cores.
     pub(super) fn start(server: &'static Server) -> Self {
         let wanted = server.workers.serving().min(cores::cores()).clamp(1, THREADS_MAX);
-        let crew = Arc::<Crew<Part>>::default();
+        let crew = Arc::<Crew<WindowPart>>::default();
         let mut threads = 1;
         for _ in 1..wanted {
             let own = Arc::clone(&crew);
@@ -115,8 +115,8 @@ impl Helpers {
             threads,
             parts: Vec::new(),
             spare: Vec::new(),
-            alone: Pace::default(),
-            together: Pace { ticks: u64::MAX },
+            alone: CommandPace::default(),
+            together: CommandPace { ticks: u64::MAX },
             // Several threads are tried as soon as many commands come at once.
             since_measured: MEASURED_EVERY,
             helped: 0,
@@ -235,11 +235,11 @@ impl Helpers {
 
 /// How many ticks a command took lately.
 #[derive(Default)]
-struct Pace {
+struct CommandPace {
     ticks: u64,
 }
 
-impl Pace {
+impl CommandPace {
     fn note(&mut self, commands: usize, ticks: u64) {
         let measured = ticks / commands.max(1) as u64;
         self.ticks = match self.ticks {
@@ -276,7 +276,7 @@ fn ones(words: &[u64]) -> impl Iterator<Item = usize> {
 }
 
 /// Executes parts until the link ends.
-fn help(server: &'static Server, crew: &Crew<Part>) {
+fn help(server: &'static Server, crew: &Crew<WindowPart>) {
     let mut replay = match Replay::assisting(server) {
         Ok(replay) => replay,
         // The other threads go on without this one.
@@ -292,7 +292,7 @@ fn help(server: &'static Server, crew: &Crew<Part>) {
     }
 }
 
-impl Part {
+impl WindowPart {
     fn add(&mut self, number: usize, prepared: &Prepared<'_>) {
         // Commands without a row never get into a part.
         let Some(command) = prepared.command else { return };

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use bobbin_store::{Database, Keyspace, SHARDS};
 
 use super::machine::{GiveUp, LinkEvent};
-use super::session::Session;
+use super::session::LinkSession;
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::ReplDisklessLoad;
 use crate::engine::command::Data;
@@ -26,7 +26,7 @@ use crate::persistence::{self, Persistence, aof};
 use crate::replication::Replication;
 
 /// A copy that begins.
-struct Arriving {
+struct ArrivingCopy {
     id: HistoryId,
     offset: u64,
     /// The database that the stream has selected behind the copy, if the primary gave it.
@@ -36,12 +36,12 @@ struct Arriving {
 }
 
 /// The loaded keys and the function libraries of a copy.
-type Contents = Result<(Loaded, Vec<Vec<u8>>), String>;
+type CopyContents = Result<(Loaded, Vec<Vec<u8>>), String>;
 
 /// The databases that existed before.
 type Before = Vec<Database>;
 
-impl Session<'_> {
+impl LinkSession<'_> {
     /// Receives and loads the copy whose header has come. `history` is the history and the offset
     /// that it belongs to, and `database` is the one that the stream has selected behind it, if the
     /// primary gave them.
@@ -61,7 +61,7 @@ impl Session<'_> {
         Persistence::of(self.server).loading.stream_database.store(0, Ordering::Relaxed);
         // Ignore a database that this server does not have.
         let database = database.filter(|&it| i64::from(it) < self.server.config.databases());
-        let copy = Arriving { id, offset, database, length };
+        let copy = ArrivingCopy { id, offset, database, length };
         let mode = self.server.config.repl_diskless_load();
         let is_straight = match mode {
             ReplDisklessLoad::Disabled => false,
@@ -85,7 +85,7 @@ impl Session<'_> {
     }
 
     /// Receives the copy into a file, and then loads the file.
-    fn load_by_file(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+    fn load_by_file(&mut self, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let path = persistence::unfinished_path();
         let received = self.receive_file(&path);
         let taken = received.and_then(|()| self.take_file(&path, copy));
@@ -109,7 +109,7 @@ impl Session<'_> {
         }
     }
 
-    fn take_file(&mut self, path: &Path, copy: &Arriving) -> Result<(), GiveUp> {
+    fn take_file(&mut self, path: &Path, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let file = disk::open(path).map_err(|error| on_disk(&error))?;
         let server = self.server;
         self.begin(Some(disk::length(&file).unwrap_or(0)))?;
@@ -119,7 +119,7 @@ impl Session<'_> {
     }
 
     /// Loads the copy as it comes, in place of the existing keys.
-    fn load_straight(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+    fn load_straight(&mut self, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let server = self.server;
         self.begin(copy.length)?;
         let loaded = load::load_copy(server, &server.keyspace, CopyInput { session: self });
@@ -129,7 +129,7 @@ impl Session<'_> {
 
     /// Loads the copy as it comes, beside the existing keys. If those are an earlier state of the
     /// same data, clients may use them meanwhile.
-    fn load_aside(&mut self, copy: &Arriving) -> Result<(), GiveUp> {
+    fn load_aside(&mut self, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let server = self.server;
         let is_same = server.feed.id() == copy.id;
         self.with_gate(|_| {
@@ -176,7 +176,7 @@ impl Session<'_> {
     }
 
     /// Lets clients use what was loaded, or the empty keyspace if loading failed.
-    fn settle(&mut self, loaded: Contents, copy: &Arriving) -> Result<(), GiveUp> {
+    fn settle(&mut self, loaded: CopyContents, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let server = self.server;
         let outcome = self.with_gate(|data| {
             let restored = loaded.and_then(|(loaded, functions)| {
@@ -269,7 +269,7 @@ fn flush(server: &Server, data: &mut Data) -> Before {
 
 /// Sets the history and the offset: the keys are now those of the copy, and the stream follows it.
 /// The caller holds the gate.
-fn begin_history(server: &'static Server, data: &mut Data, copy: &Arriving, loaded: Loaded) {
+fn begin_history(server: &'static Server, data: &mut Data, copy: &ArrivingCopy, loaded: Loaded) {
     load::log_loaded(server, loaded);
     server.feed.change_history(|history| history.take(copy.id));
     server.feed.begin(copy.offset);
@@ -313,7 +313,7 @@ fn put_in_place(data: &mut Data, from: &Keyspace) {
 
 /// Reads a copy as it comes.
 struct CopyInput<'s, 'a> {
-    session: &'s mut Session<'a>,
+    session: &'s mut LinkSession<'a>,
 }
 
 impl Read for CopyInput<'_, '_> {
@@ -336,7 +336,7 @@ impl Read for CopyInput<'_, '_> {
 
 /// Reads a copy's file. Meanwhile the primary gets signs of life.
 struct FileInput<'s, 'a> {
-    session: &'s mut Session<'a>,
+    session: &'s mut LinkSession<'a>,
     file: File,
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::apply::Applier;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 use super::parts::Helpers;
-use super::wire::{self, READ_WAIT, Wire, is_pause};
+use super::wire::{self, LinkWire, READ_WAIT, is_pause};
 use super::{Link, LinkState, introduction};
 use crate::config::ClientClass;
 use crate::engine::log::history::HistoryId;
@@ -19,15 +19,15 @@ use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
 
 /// The state of the thread while it is connected.
-pub(super) struct Session<'a> {
+pub(super) struct LinkSession<'a> {
     pub server: &'static Server,
     pub link: &'a Link,
     pub replay: &'a mut Replay,
     helpers: &'a mut Helpers,
     pub machine: LinkMachine,
-    wire: Wire,
+    wire: LinkWire,
     /// The separate connection for a copy, if there is one.
-    copy_wire: Option<Wire>,
+    copy_wire: Option<LinkWire>,
     /// As much of the stream is kept as may be.
     is_full: bool,
     begun: Instant,
@@ -49,12 +49,12 @@ const HELD_WAIT: Duration = Duration::from_millis(10);
 /// The most records that are noted in `logged`.
 const LOGGED_MAX: usize = 1024;
 
-impl<'a> Session<'a> {
+impl<'a> LinkSession<'a> {
     pub fn new(
         server: &'static Server,
         link: &'a Link,
         (replay, helpers): (&'a mut Replay, &'a mut Helpers),
-        wire: Wire,
+        wire: LinkWire,
         asks_for_all: bool,
     ) -> Self {
         let mut introduction = introduction(server);
@@ -277,13 +277,13 @@ impl<'a> Session<'a> {
     /// Opens a second connection, for a copy.
     fn open_channel(&mut self) -> Result<(), GiveUp> {
         log::info!("Dual channel replication: PSYNC is not possible, initialize RDB channel.");
-        let wire = Wire::connect(self.server, &self.link.host, self.link.port);
+        let wire = LinkWire::connect(self.server, &self.link.host, self.link.port);
         self.fetch_by(wire.map_err(|error| lost(&error))?);
         Ok(())
     }
 
     /// Begins to receive a copy on this connection.
-    pub(super) fn fetch_by(&mut self, wire: Wire) {
+    pub(super) fn fetch_by(&mut self, wire: LinkWire) {
         self.copy_wire = Some(wire);
         self.machine.channel_opened(self.now_ms());
     }
@@ -377,7 +377,7 @@ fn is_paused(server: &Server) -> bool {
     server.switches.has(Switch::PAUSED) && server.paused(server.clock.advance()).is_some()
 }
 
-fn say(wire: &mut Wire, output: &mut Vec<u8>) -> Result<(), GiveUp> {
+fn say(wire: &mut LinkWire, output: &mut Vec<u8>) -> Result<(), GiveUp> {
     if !output.is_empty() {
         let sent = wire.write_all(output).and_then(|()| wire.flush());
         sent.map_err(|error| lost(&error))?;

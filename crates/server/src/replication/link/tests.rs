@@ -9,8 +9,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use super::machine::{GiveUp, LinkEvent};
-use super::session::Session;
-use super::wire::{READ_WAIT, Wire};
+use super::session::LinkSession;
+use super::wire::{LinkWire, READ_WAIT};
 use super::{Helpers, Link, LinkState, RETRY};
 use crate::config::{Config, OptionId};
 use crate::engine::server::{Server, Switch, background};
@@ -32,23 +32,23 @@ fn session<'a>(
     server: &'static Server,
     link: &'a Link,
     at_hand: (&'a mut Replay, &'a mut Helpers),
-) -> (Session<'a>, TcpStream) {
+) -> (LinkSession<'a>, TcpStream) {
     let (wire, primary) = connection();
-    (Session::new(server, link, at_hand, wire, false), primary)
+    (LinkSession::new(server, link, at_hand, wire, false), primary)
 }
 
 /// A connection to a primary, and the primary's end of it.
-fn connection() -> (Wire, TcpStream) {
+fn connection() -> (LinkWire, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let address = listener.local_addr().expect("it has an address");
     let socket = TcpStream::connect(address).expect("it listens");
     socket.set_read_timeout(Some(READ_WAIT)).expect("a socket has a time limit");
-    let wire = Wire::Plain(socket);
+    let wire = LinkWire::Plain(socket);
     (wire, listener.accept().expect("it was connected to").0)
 }
 
 /// Has a session receive these bytes from its primary.
-fn hear(session: &mut Session<'_>, said: &[u8]) {
+fn hear(session: &mut LinkSession<'_>, said: &[u8]) {
     session.machine.room(said.len())[..said.len()].copy_from_slice(said);
     session.machine.received(said.len(), 0);
 }

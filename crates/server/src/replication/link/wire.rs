@@ -15,7 +15,7 @@ use crate::engine::server::Server;
 use crate::system::tls;
 
 /// A connected socket.
-pub(super) enum Wire {
+pub(super) enum LinkWire {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
@@ -23,7 +23,7 @@ pub(super) enum Wire {
 /// The longest wait of a read, after which the thread looks at the clock.
 pub(super) const READ_WAIT: Duration = Duration::from_millis(100);
 
-impl Wire {
+impl LinkWire {
     pub fn connect(server: &Server, host: &str, port: u16) -> io::Result<Self> {
         let timeout = Duration::from_secs(server.config.repl_timeout().max(1) as u64);
         let mut last = io::Error::other("the name has no address");
@@ -101,7 +101,7 @@ fn begin_tls(
     mut socket: TcpStream,
     name: ServerName<'static>,
     timeout: Duration,
-) -> io::Result<Wire> {
+) -> io::Result<LinkWire> {
     let config = tls::outgoing(&server.config).map_err(io::Error::other)?;
     let mut connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
     let begun = Instant::now();
@@ -112,12 +112,12 @@ fn begin_tls(
             Err(error) => return Err(io::Error::other(format!("TLS: {error}"))),
         }
     }
-    Ok(Wire::Tls(Box::new(StreamOwned::new(connection, socket))))
+    Ok(LinkWire::Tls(Box::new(StreamOwned::new(connection, socket))))
 }
 
 /// Waits until something has come on one of these connections, or for this long. Returns on which.
-pub(super) fn wait(wires: [Option<&Wire>; 2], wait: Duration) -> io::Result<[bool; 2]> {
-    let mut ready = wires.map(|wire| wire.is_some_and(Wire::has_decrypted));
+pub(super) fn wait(wires: [Option<&LinkWire>; 2], wait: Duration) -> io::Result<[bool; 2]> {
+    let mut ready = wires.map(|wire| wire.is_some_and(LinkWire::has_decrypted));
     let wait = if ready.contains(&true) { Duration::ZERO } else { wait };
     let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
     let mut polled = Vec::with_capacity(wires.len());
@@ -142,7 +142,7 @@ pub(super) fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-impl Read for Wire {
+impl Read for LinkWire {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(bytes),
@@ -151,7 +151,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for LinkWire {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write(bytes),

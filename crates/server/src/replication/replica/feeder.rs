@@ -12,13 +12,13 @@ use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::replication::Replication;
 use crate::replication::refusals::{DELAY_MS, Refusal};
-use crate::replication::transfer::{Form, Transfer, TransferState};
+use crate::replication::transfer::{CopyForm, Transfer, TransferState};
 
 /// Feeds a replica's connection.
 pub struct ReplicaFeeder {
     server: &'static Server,
     pub replica: Arc<Replica>,
-    source: Source,
+    source: FeedSource,
     /// The replica asked by SYNC. It is not told the history and the offset, and need not
     /// acknowledge.
     is_plain: bool,
@@ -38,7 +38,7 @@ pub struct ReplicaFeeder {
 }
 
 /// Where the next bytes come from.
-enum Source {
+enum FeedSource {
     Nothing,
     /// The copy from this byte on, and then the stream.
     Copy {
@@ -65,7 +65,7 @@ impl ReplicaFeeder {
         Self {
             server,
             replica,
-            source: Source::Nothing,
+            source: FeedSource::Nothing,
             is_plain: false,
             left: 0,
             filled: 0,
@@ -98,7 +98,7 @@ impl ReplicaFeeder {
             self.replica.acked.store(stream.offset(), Ordering::SeqCst);
             ReplicaState::Online
         };
-        self.source = Source::Stream(stream);
+        self.source = FeedSource::Stream(stream);
         self.become_replica(now_ms, state);
     }
 
@@ -145,7 +145,7 @@ impl ReplicaFeeder {
             let stream = own.unwrap_or(kept);
             replica.copy_client.store(copy_client, Ordering::Relaxed);
             replica.set_state(ReplicaState::Gathers);
-            self.source = Source::Stream(stream);
+            self.source = FeedSource::Stream(stream);
         }
     }
 
@@ -157,7 +157,7 @@ impl ReplicaFeeder {
                 return Feeding::GoesOn;
             }
             output.push(format!("-ERR {reason}\r\n").as_bytes());
-            self.source = Source::End;
+            self.source = FeedSource::End;
             return Feeding::GoesOn;
         }
         let Some(transfer) = self.replica.transfer.lock().clone() else {
@@ -188,7 +188,7 @@ impl ReplicaFeeder {
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         stream.take_if(|_| self.replica.copy_only.load(Ordering::Relaxed));
-        self.source = Source::Copy { transfer, has_header: false, sent: 0, stream };
+        self.source = FeedSource::Copy { transfer, has_header: false, sent: 0, stream };
         Feeding::GoesOn
     }
 
@@ -218,7 +218,7 @@ impl ReplicaFeeder {
             return false;
         };
         output.push(header.as_bytes());
-        if *transfer.form() == Form::Sized {
+        if *transfer.form() == CopyForm::Sized {
             self.replica.set_state(ReplicaState::ReceivesFile);
         }
         true
@@ -231,7 +231,7 @@ impl ReplicaFeeder {
         stream: Option<FeedReader>,
         now_ms: i64,
         output: &mut ConnectionOutput,
-    ) -> Source {
+    ) -> FeedSource {
         output.push(transfer.trailer());
         *self.replica.transfer.lock() = None;
         self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
@@ -241,10 +241,10 @@ impl ReplicaFeeder {
             log::info!(
                 "RDB transfer completed, rdb only replica ({host}) should be disconnected asap"
             );
-            return Source::End;
+            return FeedSource::End;
         };
         self.untold = Some(acks);
-        if *transfer.form() == Form::Sized {
+        if *transfer.form() == CopyForm::Sized {
             return self.begin_stream(stream);
         }
         log::info!(
@@ -252,13 +252,13 @@ impl ReplicaFeeder {
              from replica to enable streaming"
         );
         self.replica.set_state(ReplicaState::Loads);
-        Source::Loads { stream, acks }
+        FeedSource::Loads { stream, acks }
     }
 
-    fn begin_stream(&self, stream: FeedReader) -> Source {
+    fn begin_stream(&self, stream: FeedReader) -> FeedSource {
         log::info!("Synchronization with replica {} succeeded", self.replica.host());
         self.replica.set_state(ReplicaState::Online);
-        Source::Stream(stream)
+        FeedSource::Stream(stream)
     }
 
     fn send_next(
@@ -269,16 +269,16 @@ impl ReplicaFeeder {
     ) -> Feeding {
         if self.replica.state() == ReplicaState::OpensChannel {
             self.begin_to_gather();
-        } else if matches!(self.source, Source::Nothing)
+        } else if matches!(self.source, FeedSource::Nothing)
             && let ended @ (Feeding::Ends | Feeding::Overcome) = self.begin_copy(now_ms, output)
         {
             return ended;
         }
-        self.source = match std::mem::replace(&mut self.source, Source::Nothing) {
-            Source::Nothing => Source::Nothing,
-            Source::End if output.is_empty() => return Feeding::Finishes,
-            Source::End => Source::End,
-            Source::Copy { transfer, has_header, mut sent, stream } => {
+        self.source = match std::mem::replace(&mut self.source, FeedSource::Nothing) {
+            FeedSource::Nothing => FeedSource::Nothing,
+            FeedSource::End if output.is_empty() => return Feeding::Finishes,
+            FeedSource::End => FeedSource::End,
+            FeedSource::Copy { transfer, has_header, mut sent, stream } => {
                 let has_header = has_header || self.send_header(&transfer, now_ms, output);
                 let room = if has_header { bytes_max } else { 0 };
                 let take = |bytes| output.push_shared(bytes);
@@ -288,21 +288,21 @@ impl ReplicaFeeder {
                         self.end_copy(&transfer, stream, now_ms, output)
                     }
                     TransferState::Done | TransferState::GoesOn => {
-                        Source::Copy { transfer, has_header, sent, stream }
+                        FeedSource::Copy { transfer, has_header, sent, stream }
                     }
                 }
             }
-            Source::Loads { stream, acks } if self.replica.acks() == acks => {
-                Source::Loads { stream, acks }
+            FeedSource::Loads { stream, acks } if self.replica.acks() == acks => {
+                FeedSource::Loads { stream, acks }
             }
-            Source::Loads { stream, .. } => self.begin_stream(stream),
-            Source::Stream(stream) => Source::Stream(stream),
+            FeedSource::Loads { stream, .. } => self.begin_stream(stream),
+            FeedSource::Stream(stream) => FeedSource::Stream(stream),
         };
         if self.untold.is_some_and(|acks| self.replica.acks() != acks) {
             self.untold = None;
             self.replication().reception.was_taken(&self.replica);
         }
-        if let Source::Stream(stream) = &self.source {
+        if let FeedSource::Stream(stream) = &self.source {
             self.server.feed.read(stream, bytes_max as u64, |bytes| output.push_shared(bytes));
         }
         Feeding::GoesOn
@@ -323,23 +323,27 @@ impl ReplicaFeeder {
     fn behind(&self) -> Option<u64> {
         let end = self.server.feed.published();
         match &self.source {
-            Source::Copy { stream: None, .. } | Source::End if self.replica.is_copy_channel() => {
+            FeedSource::Copy { stream: None, .. } | FeedSource::End
+                if self.replica.is_copy_channel() =>
+            {
                 self.replication().awaited.waiting_bytes(self.replica.client.id, end)
             }
-            Source::Nothing | Source::End | Source::Copy { stream: None, .. } => Some(0),
-            Source::Copy { stream: Some(stream), .. }
-            | Source::Loads { stream, .. }
-            | Source::Stream(stream) => stream.waiting_bytes(end),
+            FeedSource::Nothing | FeedSource::End | FeedSource::Copy { stream: None, .. } => {
+                Some(0)
+            }
+            FeedSource::Copy { stream: Some(stream), .. }
+            | FeedSource::Loads { stream, .. }
+            | FeedSource::Stream(stream) => stream.waiting_bytes(end),
         }
     }
 
     /// Whether the replica has taken nothing, or sent nothing, for too long.
     fn is_over_time(&mut self, now_ms: i64) -> bool {
         let (since_ms, what) = match self.source {
-            Source::Stream(_) | Source::Loads { .. } if self.is_plain => {
+            FeedSource::Stream(_) | FeedSource::Loads { .. } if self.is_plain => {
                 (self.moved_ms, "streaming sync")
             }
-            Source::Stream(_) => {
+            FeedSource::Stream(_) => {
                 if self.replica.state() == ReplicaState::Gathers {
                     // Before it has its copy it need not send or take anything.
                     let copy_client = self.replica.copy_client.load(Ordering::Relaxed);
@@ -347,17 +351,19 @@ impl ReplicaFeeder {
                 }
                 (self.replica.acked_ms(), "streaming sync")
             }
-            Source::Loads { .. } => {
+            FeedSource::Loads { .. } => {
                 self.note_heard(now_ms, false);
                 (self.replica.acked_ms(), "streaming sync")
             }
-            Source::Nothing if self.replica.state() == ReplicaState::OpensChannel => {
+            FeedSource::Nothing if self.replica.state() == ReplicaState::OpensChannel => {
                 if self.replication().has_channel_of(self.replica.client.id) {
                     self.replica.since_ms.store(now_ms, Ordering::Relaxed);
                 }
                 (self.replica.since_ms(), "full sync")
             }
-            Source::Nothing | Source::Copy { .. } | Source::End => (self.moved_ms, "full sync"),
+            FeedSource::Nothing | FeedSource::Copy { .. } | FeedSource::End => {
+                (self.moved_ms, "full sync")
+            }
         };
         let is_over = now_ms - since_ms > self.server.config.repl_timeout() * 1000;
         if is_over {
@@ -424,7 +430,7 @@ impl Drop for ReplicaFeeder {
                 log::log!(level, "Connection with replica {host} lost.");
             }
             // Once nobody sees the replica any more, nothing is kept for it either.
-            self.source = Source::Nothing;
+            self.source = FeedSource::Nothing;
             self.server.trim_feed();
             self.replication().remove(self.server, &self.replica);
         }

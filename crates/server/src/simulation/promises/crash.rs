@@ -132,7 +132,7 @@ impl Play<'_> {
         read.embedded.set_time(now_ms);
         for (cell, reply) in read.ask_all(&readings).into_iter().enumerate() {
             let value = match reply {
-                Reply::Text(text) => text.parse().ok(),
+                ParsedReply::Text(text) => text.parse().ok(),
                 _ => None,
             };
             if let Err(what) = self.cells.left(cell, value, now_ms) {

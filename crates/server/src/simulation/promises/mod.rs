@@ -34,9 +34,9 @@ use bobbin_io::Peer;
 use super::cells::{self, Cells, Told};
 use super::disk::{Disk, Faults};
 use super::hands::Hands;
-use super::process::Process;
-use super::reply::Reply;
-use super::stage::{Stage, WORKERS, Within};
+use super::process::SimulatedProcess;
+use super::reply::ParsedReply;
+use super::stage::{CrashStage, WORKERS, Within};
 use super::{Exits, tasks, ticks};
 use crate::base::random::Random;
 use crate::engine::server::{EndRequest, Switch};
@@ -90,12 +90,12 @@ enum Asked {
     /// is.
     Kept(usize, Vec<(usize, Told)>),
     /// What a cell holds, or held when this was set.
-    Cell(cells::Asked, Option<u64>),
+    Cell(cells::CellRequest, Option<u64>),
     Nothing,
 }
 
 struct Play<'a> {
-    stage: &'a mut Stage,
+    stage: &'a mut CrashStage,
     seed: u64,
     random: Random,
     disk: Disk,
@@ -412,7 +412,7 @@ impl Play<'_> {
             let client = &mut self.clients[number];
             let mut heard = client.peer.received();
             client.unread.append(&mut heard);
-            while let Some(reply) = Reply::take(&mut self.clients[number].unread) {
+            while let Some(reply) = ParsedReply::take(&mut self.clients[number].unread) {
                 self.story.push(format!("    {number}: {reply:?}"));
                 self.hear(number, &reply, always)?;
             }
@@ -424,14 +424,14 @@ impl Play<'_> {
 /// A process that plays, until it has ended, and one that reads.
 #[derive(Default)]
 struct Theatre {
-    stage: Option<Stage>,
-    reader: Option<(Process, Within)>,
+    stage: Option<CrashStage>,
+    reader: Option<(SimulatedProcess, Within)>,
 }
 
 impl Theatre {
     /// Plays a seed; what it came to.
     fn play(&mut self, seed: u64, lies: bool) -> Result<Counts, String> {
-        let mut stage = self.stage.take().unwrap_or_else(|| Stage::new(self.reader.take()));
+        let mut stage = self.stage.take().unwrap_or_else(|| CrashStage::new(self.reader.take()));
         let disk = stage.reset();
         disk.set_faults(Faults { lies, ..Faults::default() });
         let random =

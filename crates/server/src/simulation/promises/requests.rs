@@ -172,7 +172,7 @@ impl Play<'_> {
     pub(super) fn hear(
         &mut self,
         number: usize,
-        reply: &Reply,
+        reply: &ParsedReply,
         always: bool,
     ) -> Result<(), String> {
         let client = &mut self.clients[number];
@@ -180,7 +180,7 @@ impl Play<'_> {
             true => Asked::Token,
             false => client.asked.pop_front().ok_or("an answer to nothing")?,
         };
-        if let Reply::Error(text) = reply {
+        if let ParsedReply::Error(text) = reply {
             self.counts.refused += 1;
             if !KNOWN_ERRORS.iter().any(|known| text.starts_with(known)) {
                 return Err(format!("{number} was told {text}"));
@@ -194,21 +194,21 @@ impl Play<'_> {
         let told = match asked {
             Asked::Nothing => 0,
             Asked::Written => match leaves.first() {
-                Some(Reply::Integer(length)) => {
+                Some(ParsedReply::Integer(length)) => {
                     client.written = *length as usize;
                     client.written
                 }
                 other => return Err(format!("{number} wrote, and was told {other:?}")),
             },
             Asked::Token => {
-                let place = |leaf: &&Reply| match leaf {
-                    Reply::Text(text) => self.places.get(text).map(|at| at + 1),
+                let place = |leaf: &&ParsedReply| match leaf {
+                    ParsedReply::Text(text) => self.places.get(text).map(|at| at + 1),
                     _ => None,
                 };
                 leaves.iter().filter_map(place).max().unwrap_or(0)
             }
             Asked::Kept(written, cells) => {
-                if leaves.first() == Some(&&Reply::Integer(1)) {
+                if leaves.first() == Some(&&ParsedReply::Integer(1)) {
                     self.promise(written, number, "WAITAOF");
                     self.cells.promise(&cells);
                 }
@@ -216,10 +216,10 @@ impl Play<'_> {
             }
             Asked::Cell(asked, set) => {
                 let value = match leaves.first() {
-                    Some(Reply::Nil) => None,
+                    Some(ParsedReply::Nil) => None,
                     _ if set.is_some() => set,
-                    Some(Reply::Integer(value)) => Some(*value as u64),
-                    Some(Reply::Text(text)) => {
+                    Some(ParsedReply::Integer(value)) => Some(*value as u64),
+                    Some(ParsedReply::Text(text)) => {
                         Some(text.parse().map_err(|_| format!("{number} was told {text}"))?)
                     }
                     other => {
@@ -235,7 +235,8 @@ impl Play<'_> {
                 0
             }
         };
-        if let [Reply::Text(kind), Reply::Text(channel), Reply::Text(key)] = &leaves[..]
+        if let [ParsedReply::Text(kind), ParsedReply::Text(channel), ParsedReply::Text(key)] =
+            &leaves[..]
             && kind == "message"
             && channel.starts_with("__key")
             && let Some(cell) = key.strip_prefix("cell:").and_then(|cell| cell.parse().ok())

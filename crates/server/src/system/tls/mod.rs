@@ -20,8 +20,8 @@ use rustls::server::UnbufferedServerConnection;
 
 pub use self::outgoing::outgoing;
 pub use self::reload::Reloader;
-pub use self::session::{Handshake, TlsSession};
-pub use self::settings::Settings;
+pub use self::session::{ServerTlsSession, TlsHandshake};
+pub use self::settings::TlsSettings;
 
 use crate::config::Config;
 
@@ -45,14 +45,14 @@ pub struct Tls {
 
 /// What new connections begin with.
 struct CurrentTls {
-    settings: Settings,
+    settings: TlsSettings,
     config: Arc<ServerConfig>,
-    facts: Facts,
+    facts: TlsCertificates,
 }
 
 /// Of which certificates INFO tells.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct TlsCertificates {
     pub server: Option<CertificateFacts>,
     /// Of outgoing connections.
     pub client: Option<CertificateFacts>,
@@ -66,7 +66,7 @@ impl Tls {
     pub fn follow(&self, config: &Config) -> Result<(), String> {
         // Otherwise a thread that read the configuration first might finish last.
         let _one_at_a_time = self.following.lock();
-        self.adopt(Settings::of(config))
+        self.adopt(TlsSettings::of(config))
     }
 
     /// Reads the files again if they have changed, and returns whether it uses other ones now. The
@@ -95,7 +95,7 @@ impl Tls {
         }
     }
 
-    fn adopt(&self, settings: Settings) -> Result<(), String> {
+    fn adopt(&self, settings: TlsSettings) -> Result<(), String> {
         let (made, facts) = settings.make()?;
         let current = CurrentTls { settings, config: Arc::new(made), facts };
         *self.current.write() = Some(Arc::new(current));
@@ -109,7 +109,7 @@ impl Tls {
             .map_err(|error| bobbin_tls::explain(&error))
     }
 
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> TlsCertificates {
         self.current().map(|current| current.facts.clone()).unwrap_or_default()
     }
 

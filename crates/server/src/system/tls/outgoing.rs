@@ -6,15 +6,15 @@ use bobbin_tls::{Unknown, choose_suites, explain, trust_authorities};
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs;
 
-use super::settings::Settings;
+use super::settings::TlsSettings;
 use crate::config::Config;
 
 /// What connections to other servers begin with, as the options say now. The files are read anew.
 pub fn outgoing(config: &Config) -> Result<Arc<ClientConfig>, String> {
-    Settings::of(config).make_outgoing().map(Arc::new)
+    TlsSettings::of(config).make_outgoing().map(Arc::new)
 }
 
-impl Settings {
+impl TlsSettings {
     fn make_outgoing(&self) -> Result<ClientConfig, String> {
         let mut provider = aws_lc_rs::default_provider();
         let (old, new) = (self.ciphers.as_deref(), self.ciphersuites.as_deref());

@@ -11,7 +11,7 @@ use rustls::unbuffered::{
 use rustls::{Error, HandshakeKind, InvalidMessage};
 
 /// The TLS state of one connection.
-pub struct TlsSession {
+pub struct ServerTlsSession {
     /// From the first bytes on: a connection that says nothing costs nothing.
     connection: Option<Box<UnbufferedServerConnection>>,
     /// The beginning of a record, or of a message of several.
@@ -19,12 +19,12 @@ pub struct TlsSession {
     /// Bytes that the socket did not take yet, and how many of them it has taken by now.
     wire: Vec<u8>,
     wire_sent: usize,
-    stage: Stage,
+    stage: TlsStage,
 }
 
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum TlsStage {
     Handshake,
     Open,
     /// The other side has said that nothing more will come.
@@ -37,7 +37,7 @@ enum Stage {
 
 /// What the end of a handshake tells.
 #[derive(Clone, Debug)]
-pub struct Handshake {
+pub struct TlsHandshake {
     pub is_resumed: bool,
     /// The client's own certificate, in DER, if it showed one.
     pub certificate: Option<Vec<u8>>,
@@ -46,24 +46,24 @@ pub struct Handshake {
 /// What came of bytes that were opened.
 pub struct Opened {
     /// With these bytes the handshake ended.
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<TlsHandshake>,
     /// Nothing more will come.
     pub is_over: bool,
 }
 
-impl Default for TlsSession {
+impl Default for ServerTlsSession {
     fn default() -> Self {
         Self {
             connection: None,
             partial: Vec::new(),
             wire: Vec::new(),
             wire_sent: 0,
-            stage: Stage::Handshake,
+            stage: TlsStage::Handshake,
         }
     }
 }
 
-impl TlsSession {
+impl ServerTlsSession {
     /// Whether the first bytes are still to come.
     pub const fn is_untouched(&self) -> bool {
         self.connection.is_none()
@@ -85,7 +85,7 @@ impl TlsSession {
         bytes: &mut [u8],
         plain: &mut dyn FnMut(&[u8]),
     ) -> Result<Opened, Error> {
-        let was_handshaking = self.stage == Stage::Handshake;
+        let was_handshaking = self.stage == TlsStage::Handshake;
         let outcome = if self.partial.is_empty() {
             self.process(bytes, plain).map(|done| self.partial.extend_from_slice(&bytes[done..]))
         } else {
@@ -104,7 +104,7 @@ impl TlsSession {
                 // A client that does not speak TLS would take the alert for an answer.
                 self.wire = Vec::new();
             }
-            self.stage = Stage::Failed;
+            self.stage = TlsStage::Failed;
             return Err(error);
         }
         let mut handshake = None;
@@ -112,16 +112,16 @@ impl TlsSession {
             && let Some(connection) = &self.connection
             && !connection.is_handshaking()
         {
-            if self.stage == Stage::Handshake {
-                self.stage = Stage::Open;
+            if self.stage == TlsStage::Handshake {
+                self.stage = TlsStage::Open;
             }
             let shown = connection.peer_certificates().and_then(<[_]>::first);
-            handshake = Some(Handshake {
+            handshake = Some(TlsHandshake {
                 is_resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
                 certificate: shown.map(|certificate| certificate.to_vec()),
             });
         }
-        Ok(Opened { handshake, is_over: self.stage == Stage::PeerClosed })
+        Ok(Opened { handshake, is_over: self.stage == TlsStage::PeerClosed })
     }
 
     /// Works through complete records; returns how many bytes are done with.
@@ -142,7 +142,7 @@ impl TlsSession {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.wire)?,
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::PeerClosed) => self.stage = Stage::PeerClosed,
+                Ok(ConnectionState::PeerClosed) => self.stage = TlsStage::PeerClosed,
                 // Early data is not offered, and so not accepted.
                 Ok(_) => waits = true,
                 Err(error) => {
@@ -182,7 +182,7 @@ impl TlsSession {
             append(sealed, sealed_len(plain.len()), |room| traffic.encrypt(plain, room))
         });
         if written.is_err() {
-            self.stage = Stage::Failed;
+            self.stage = TlsStage::Failed;
         }
         written
     }
@@ -197,7 +197,7 @@ impl TlsSession {
             append(sealed, ALERT_ROOM, |room| traffic.queue_close_notify(room))
         });
         drop(written);
-        self.stage = Stage::Closed;
+        self.stage = TlsStage::Closed;
     }
 
     fn write(
@@ -228,7 +228,7 @@ impl TlsSession {
                     None
                 }
                 ConnectionState::PeerClosed => {
-                    self.stage = Stage::PeerClosed;
+                    self.stage = TlsStage::PeerClosed;
                     None
                 }
                 _ => return Err(Error::HandshakeNotComplete),
@@ -263,15 +263,15 @@ impl TlsSession {
 
     /// Whether [`Self::seal`] would work.
     pub const fn may_send(&self) -> bool {
-        matches!(self.stage, Stage::Open | Stage::PeerClosed)
+        matches!(self.stage, TlsStage::Open | TlsStage::PeerClosed)
     }
 
     pub fn is_handshaking(&self) -> bool {
-        self.stage == Stage::Handshake
+        self.stage == TlsStage::Handshake
     }
 
     pub fn has_failed(&self) -> bool {
-        self.stage == Stage::Failed
+        self.stage == TlsStage::Failed
     }
 
     /// Bytes of memory, beside what waits in [`Self::wire`].

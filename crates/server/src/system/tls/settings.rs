@@ -12,13 +12,13 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
-use super::Facts;
+use super::TlsCertificates;
 use super::store::SessionStore;
 use crate::config::{Config, TlsAuthClients};
 
 /// The settings of TLS, ready to use.
 #[derive(Clone)]
-pub struct Settings {
+pub struct TlsSettings {
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
     pub(super) password: Option<Arc<[u8]>>,
@@ -39,7 +39,7 @@ pub struct Settings {
     pub(super) stamps: Vec<Option<SystemTime>>,
 }
 
-impl Settings {
+impl TlsSettings {
     pub fn of(config: &Config) -> Self {
         let seconds = u64::try_from(config.tls_session_cache_timeout()).unwrap_or(0);
         let size = usize::try_from(config.tls_session_cache_size()).unwrap_or(0);
@@ -65,7 +65,7 @@ impl Settings {
     }
 
     /// What new connections begin with, and what there is to tell of it.
-    pub fn make(&self) -> Result<(ServerConfig, Facts), String> {
+    pub fn make(&self) -> Result<(ServerConfig, TlsCertificates), String> {
         let certificate = self.certificate.as_deref().ok_or("No tls-cert-file configured!")?;
         let key = self.key.as_deref().ok_or("No tls-key-file configured!")?;
         let has_authorities = self.authorities.is_some() || self.authorities_folder.is_some();
@@ -81,7 +81,7 @@ impl Settings {
         let key = bobbin_tls::private_key(key, self.password.as_deref())?;
         let authorities = (self.authorities.as_deref(), self.authorities_folder.as_deref());
         let roots = bobbin_tls::authorities(authorities.0, authorities.1)?;
-        let facts = Facts {
+        let facts = TlsCertificates {
             server: chain.first().and_then(|certificate| CertificateFacts::of(certificate)),
             client: self.client_certificate.as_deref().map(first_of).transpose()?.flatten(),
             authority: authorities.0.map(soonest_of).transpose()?.flatten(),

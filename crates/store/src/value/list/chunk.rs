@@ -10,9 +10,9 @@ use super::{End, ListLimits};
 
 /// Some elements of a list, in order. The tree knows how many there are.
 #[derive(Clone)]
-pub(super) struct Chunk(SharedBlock);
+pub(super) struct ListChunk(SharedBlock);
 
-impl Chunk {
+impl ListChunk {
     /// A chunk of one element, with room for more on the side where the list grows.
     pub(super) fn of(value: Item<'_>, end: End, limits: ListLimits) -> Self {
         let mut chunk = Self(SharedBlock::with_capacity(0));
@@ -154,7 +154,7 @@ impl Chunk {
     }
 }
 
-impl std::fmt::Debug for Chunk {
+impl std::fmt::Debug for ListChunk {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} bytes", self.0.len())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::chunk::Chunk;
+use super::chunk::ListChunk;
 use super::{End, ListLimits};
 use crate::value::Defragmenter;
 use crate::value::listpack::Item;
@@ -10,21 +10,21 @@ use crate::value::tree::{Path, Side, Tree};
 
 /// A long list. It always has a chunk. A chunk is empty only if there is no other.
 #[derive(Clone)]
-pub struct Chunked {
-    tree: Tree<Chunk, ()>,
+pub struct ChunkedList {
+    tree: Tree<ListChunk, ()>,
 }
 
 /// A position between two elements: in a chunk, before the entry at offset `at`.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor {
+pub(super) struct ListCursor {
     path: Path,
     at: usize,
 }
 
-impl Chunked {
+impl ChunkedList {
     /// A list of `count` entries in a listpack's encoding.
     pub(super) fn from_entries(entries: &[u8], count: usize) -> Self {
-        Self { tree: Tree::new(Chunk::from_entries(entries), count) }
+        Self { tree: Tree::new(ListChunk::from_entries(entries), count) }
     }
 
     /// Appends a chunk of entries in a listpack's encoding.
@@ -33,7 +33,7 @@ impl Chunked {
         if self.tree.len() == 0 {
             *self = Self::from_entries(entries, count);
         } else {
-            self.tree.insert(&last, Side::After, (), Chunk::from_entries(entries), count);
+            self.tree.insert(&last, Side::After, (), ListChunk::from_entries(entries), count);
         }
     }
 
@@ -56,7 +56,7 @@ impl Chunked {
         if self.tree.leaf(&path).has_room(value, count, end, limits) || count == 0 {
             self.tree.leaf_mut(&path, 1).push(value, end, limits);
         } else {
-            self.tree.insert(&path, side, (), Chunk::of(value, end, limits), 1);
+            self.tree.insert(&path, side, (), ListChunk::of(value, end, limits), 1);
         }
     }
 
@@ -109,7 +109,7 @@ impl Chunked {
         if self.tree.leaf(&path).fits(value, count, limits) {
             self.tree.leaf_mut(&path, 1).push(value, End::Back, limits);
         } else {
-            let mut chunk = Chunk::of(value, End::Back, limits);
+            let mut chunk = ListChunk::of(value, End::Back, limits);
             chunk.shrink();
             self.tree.insert(&path, Side::After, (), chunk, 1);
         }
@@ -265,18 +265,18 @@ impl Chunked {
     }
 
     /// The position before the element with this index, which may be the length.
-    pub(super) fn cursor(&self, index: usize) -> Cursor {
+    pub(super) fn cursor(&self, index: usize) -> ListCursor {
         let (path, offset) = self.tree.seek_rank(index);
         let at = self.tree.leaf(&path).position(offset, self.tree.leaf_count(&path));
-        Cursor { path, at }
+        ListCursor { path, at }
     }
 
     /// The element behind a cursor. The cursor moves behind it.
     #[inline]
-    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
+    pub(super) fn next(&self, cursor: &mut ListCursor) -> Option<Item<'_>> {
         let mut chunk = self.tree.leaf(&cursor.path);
         if cursor.at >= chunk.bytes().len() {
-            *cursor = Cursor { path: self.tree.next(&cursor.path)?, at: 0 };
+            *cursor = ListCursor { path: self.tree.next(&cursor.path)?, at: 0 };
             chunk = self.tree.leaf(&cursor.path);
         }
         let item = chunk.item(cursor.at);
@@ -286,12 +286,12 @@ impl Chunked {
 
     /// The element before a cursor. The cursor moves before it.
     #[inline]
-    pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<Item<'_>> {
+    pub(super) fn previous(&self, cursor: &mut ListCursor) -> Option<Item<'_>> {
         let mut chunk = self.tree.leaf(&cursor.path);
         if cursor.at == 0 {
             let path = self.tree.previous(&cursor.path)?;
             chunk = self.tree.leaf(&path);
-            *cursor = Cursor { path, at: chunk.bytes().len() };
+            *cursor = ListCursor { path, at: chunk.bytes().len() };
         }
         cursor.at = chunk.before(cursor.at);
         Some(chunk.item(cursor.at))
@@ -331,7 +331,7 @@ impl Chunked {
     pub(super) fn check(&self) {
         self.tree.check();
         for (entries, count) in self.chunks() {
-            let chunk = Chunk::from_entries(entries);
+            let chunk = ListChunk::from_entries(entries);
             let (mut at, mut found) = (0, 0);
             while at < entries.len() {
                 at = chunk.after(at);

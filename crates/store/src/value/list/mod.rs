@@ -7,7 +7,7 @@ mod tests;
 
 use std::ops::Range;
 
-use chunked::{Chunked, Cursor};
+use chunked::{ChunkedList, ListCursor};
 
 use super::listpack::{self, Item, Listpack};
 use super::shared_block::SharedBlock;
@@ -17,7 +17,7 @@ use crate::value::{Defragmenter, Encoding};
 #[derive(Clone)]
 pub enum List {
     Packed(Listpack),
-    Chunked(Box<Chunked>),
+    Chunked(Box<ChunkedList>),
 }
 
 /// The option `list-max-listpack-size`: the largest size of a packed list, or of a chunk of a long
@@ -49,8 +49,8 @@ pub struct ListIter<'a>(Elements<'a>);
 
 #[derive(Clone)]
 enum Elements<'a> {
-    Packed(listpack::Iter<'a>),
-    Chunked { list: &'a Chunked, left: usize, front: Cursor, back: Cursor },
+    Packed(listpack::ListpackIter<'a>),
+    Chunked { list: &'a ChunkedList, left: usize, front: ListCursor, back: ListCursor },
 }
 
 impl List {
@@ -76,7 +76,7 @@ impl List {
         if let Self::Packed(pack) = self
             && limits.exceeded_by(pack.byte_len() + bytes, pack.len() + entries)
         {
-            let chunked = Chunked::from_entries(pack.entries(), pack.len());
+            let chunked = ChunkedList::from_entries(pack.entries(), pack.len());
             *self = Self::Chunked(Box::new(chunked));
         }
     }

@@ -126,7 +126,7 @@ fn back_bytes(len: usize) -> ([u8; 5], usize) {
 
 /// Whether a foreign listpack can be used as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Form<'a> {
+pub(super) enum ForeignForm<'a> {
     /// All entries are in their shortest form.
     Shortest,
     /// These are the entries. Some are not in their shortest form.
@@ -136,21 +136,21 @@ pub(super) enum Form<'a> {
 /// Appends a listpack of these entries to `output`, as Redis keeps it.
 pub fn write(entries: &[u8], count: usize, output: &mut Vec<u8>) {
     output.reserve(entries.len() + OVERHEAD);
-    let mut writer = Writer::begin(output);
+    let mut writer = ListpackWriter::begin(output);
     writer.output.extend_from_slice(entries);
     writer.count = count;
     writer.end();
 }
 
 /// Writes a listpack into a buffer, and counts its entries.
-pub(in crate::value) struct Writer<'a> {
+pub(in crate::value) struct ListpackWriter<'a> {
     output: &'a mut Vec<u8>,
     /// Where the listpack begins.
     start: usize,
     count: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> ListpackWriter<'a> {
     pub(in crate::value) fn begin(output: &'a mut Vec<u8>) -> Self {
         let start = output.len();
         output.extend_from_slice(&[0; HEADER]);
@@ -183,7 +183,7 @@ impl<'a> Writer<'a> {
 }
 
 /// Checks a listpack thoroughly. `None`: the bytes are not a listpack.
-pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
+pub(super) fn check(bytes: &[u8]) -> Option<ForeignForm<'_>> {
     let header = bytes.first_chunk::<HEADER>()?;
     let total = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
     let count = u16::from_le_bytes([header[4], header[5]]);
@@ -194,7 +194,7 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     if end != END {
         return None;
     }
-    let (mut form, mut found, mut at) = (Form::Shortest, 0, 0);
+    let (mut form, mut found, mut at) = (ForeignForm::Shortest, 0, 0);
     while at < entries.len() {
         let rest = &entries[at..];
         let (head_len, payload_len) = checked_shape(rest)?;
@@ -208,7 +208,7 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
             return None;
         }
         if encoded.len() != len {
-            form = Form::Longer(entries);
+            form = ForeignForm::Longer(entries);
         }
         found += 1;
         at += whole.len();
@@ -216,7 +216,7 @@ pub(super) fn check(bytes: &[u8]) -> Option<Form<'_>> {
     if count == COUNT_UNKNOWN {
         // Redis writes the count again as soon as it fits.
         let is_known = found < usize::from(COUNT_UNKNOWN);
-        return Some(if is_known { Form::Longer(entries) } else { form });
+        return Some(if is_known { ForeignForm::Longer(entries) } else { form });
     }
     (usize::from(count) == found).then_some(form)
 }

@@ -32,13 +32,13 @@ impl<'a> Item<'a> {
     }
 
     /// Its text, formatted into `room` if necessary.
-    pub fn text<'b>(self, room: &'b mut integer::Text) -> &'b [u8]
+    pub fn text<'b>(self, room: &'b mut integer::IntegerText) -> &'b [u8]
     where
         'a: 'b,
     {
         match self {
             Item::Integer(value) => {
-                *room = integer::Text::new(value);
+                *room = integer::IntegerText::new(value);
                 room.as_bytes()
             }
             Item::Bytes(bytes) => bytes,
@@ -47,7 +47,7 @@ impl<'a> Item<'a> {
 
     pub fn to_vec(self) -> Vec<u8> {
         match self {
-            Item::Integer(value) => integer::Text::new(value).as_bytes().to_vec(),
+            Item::Integer(value) => integer::IntegerText::new(value).as_bytes().to_vec(),
             Item::Bytes(bytes) => bytes.to_vec(),
         }
     }

@@ -16,7 +16,7 @@ fn verify(pack: &Listpack, expected: &[Vec<u8>]) {
     assert_eq!(pack.is_empty(), expected.is_empty());
     let (bytes, header) = (pack.to_bytes(), pack.header());
     assert_eq!(bytes.len(), pack.byte_len());
-    assert_eq!(check(&bytes), Some(Form::Shortest));
+    assert_eq!(check(&bytes), Some(ForeignForm::Shortest));
     assert_eq!(bytes[HEADER..bytes.len() - 1], *pack.entries());
     assert!(Listpack::from_bytes(&bytes).is_some_and(|copy| copy == *pack));
     let gap = usize::from(header.gap);
@@ -274,7 +274,7 @@ fn apply(pack: &mut Listpack, model: &mut Vec<Vec<u8>>, change: Change) {
         }
         Change::Turn(count, value) => {
             for _ in 0..count.min(model.len()) {
-                pack.remove_from(Position(0), 1);
+                pack.remove_from(ListpackPosition(0), 1);
                 model.remove(0);
                 assert_eq!(contents(pack), *model);
             }

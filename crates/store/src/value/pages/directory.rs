@@ -8,7 +8,7 @@ use super::page::{NEVER, Page};
 
 /// Pages of neighbouring ranges.
 #[derive(Clone)]
-pub(super) struct Node {
+pub(super) struct DirectoryNode {
     index: [u8; SLOTS],
     pub(super) pages: Vec<PageSlot>,
     /// A hint: no record expires earlier.
@@ -25,14 +25,14 @@ pub(super) struct PageSlot {
 
 #[derive(Clone)]
 pub(super) struct NodeSlot {
-    pub(super) node: Cow<Node>,
+    pub(super) node: Cow<DirectoryNode>,
     /// How many records its pages have.
     pub(super) count: u32,
     /// The node covers 1 / 2^depth of all hashes.
     pub(super) depth: u8,
 }
 
-impl Node {
+impl DirectoryNode {
     pub(super) fn new(values: bool) -> Self {
         let pages = vec![PageSlot { page: Page::new(values), count: 0, depth: 0 }];
         Self { index: [0; SLOTS], pages, earliest_ms: NEVER }

@@ -32,17 +32,17 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
 use super::super::tags::{self, GROUP};
-use super::record::{self, NewRecord, Record};
+use super::record::{self, NewRecord, TableRecord};
 use crate::value::Defragmenter;
 use crate::value::prefetch::prefetch;
 
 /// Records whose hashes lie close together.
 pub(super) struct Page {
-    block: NonNull<Header>,
+    block: NonNull<PageHeader>,
 }
 
 #[repr(C)]
-struct Header {
+struct PageHeader {
     owners: AtomicU32,
     /// The length of the block in bytes.
     size: u32,
@@ -89,13 +89,13 @@ impl Page {
         let Some(start) = NonNull::new(unsafe { alloc(layout) }) else {
             handle_alloc_error(layout);
         };
-        let block = start.cast::<Header>();
+        let block = start.cast::<PageHeader>();
         // Tags are compared in groups, including the unused tags of a group.
         // SAFETY: only this function uses the new block. It is aligned to 8 and has room for the
         // header and the tags behind it. That makes it *whole*, without records.
         unsafe {
             start.add(HEADER).write_bytes(0, slots);
-            block.write(Header {
+            block.write(PageHeader {
                 owners: AtomicU32::new(1),
                 size,
                 earliest_ms: NEVER,
@@ -182,15 +182,15 @@ impl Page {
             let key = old.key;
             let tag = self.tag(index);
             // The old record is removed first, and its key with it.
-            if !old_outside && let record::Text::Inline(bytes) = key {
+            if !old_outside && let record::RecordText::Inline(bytes) = key {
                 room[..bytes.len()].copy_from_slice(bytes);
                 let key = record::Given::Bytes(&room[..bytes.len()]);
                 self.remove(index);
                 self.insert(tag, &NewRecord { key, ..*new });
             } else {
                 let key = match key {
-                    record::Text::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
-                    record::Text::Outside(outside) => outside.to_shared(),
+                    record::RecordText::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
+                    record::RecordText::Outside(outside) => outside.to_shared(),
                 };
                 self.remove(index);
                 self.insert(tag, &NewRecord { key: record::Given::Shared(&key), ..*new });
@@ -308,7 +308,7 @@ impl Page {
     }
 
     #[inline]
-    pub(super) fn record(&self, index: usize) -> Record<'_> {
+    pub(super) fn record(&self, index: usize) -> TableRecord<'_> {
         assert!(index < self.len(), "record {index} of {}", self.len());
         // SAFETY: *recorded*: a record lies there, with a value if the page has values. It lives
         // and does not change while we are borrowed.
@@ -579,7 +579,7 @@ impl Page {
     }
 
     #[inline(always)]
-    fn header(&self) -> &Header {
+    fn header(&self) -> &PageHeader {
         // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, the header does not change while we are borrowed.
         unsafe { self.block.as_ref() }
@@ -587,7 +587,7 @@ impl Page {
 
     /// Must be called only after `make_unique`, or on a new page.
     #[inline(always)]
-    fn header_mut(&mut self) -> &mut Header {
+    fn header_mut(&mut self) -> &mut PageHeader {
         debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
         // SAFETY: *sole*: callers have made us the only owner, and we are borrowed exclusively
         // while the result is used.
@@ -637,7 +637,7 @@ const LIVE_MAX: usize = 4096;
 const NARROW_MAX: usize = 1 << 16;
 /// The length of a cache line. Header and tags lie on two.
 const LINE: usize = 64;
-const HEADER: usize = size_of::<Header>();
+const HEADER: usize = size_of::<PageHeader>();
 const _: () = assert!(HEADER == 32);
 
 /// Whether offsets in a block of this size have 32 bits.

@@ -21,14 +21,14 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::value::Shared;
+use crate::value::SharedString;
 
 /// The longest string that lies inside its page.
 pub const INLINE_MAX: usize = 512;
 
 /// A string in a record.
 #[derive(Clone, Copy, Debug)]
-pub enum Text<'a> {
+pub enum RecordText<'a> {
     Inline(&'a [u8]),
     Outside(Outside<'a>),
 }
@@ -37,7 +37,7 @@ pub enum Text<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Outside<'a> {
     pointer: *const Vec<u8>,
-    page: PhantomData<&'a Shared>,
+    page: PhantomData<&'a SharedString>,
 }
 
 /// A string that will be put into a record.
@@ -45,15 +45,15 @@ pub struct Outside<'a> {
 pub enum Given<'a> {
     Bytes(&'a [u8]),
     /// A string that is shared already. If it is long, it is kept as it is.
-    Shared(&'a Shared),
+    Shared(&'a SharedString),
 }
 
 /// The parts of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct Record<'a> {
-    pub key: Text<'a>,
+pub struct TableRecord<'a> {
+    pub key: RecordText<'a>,
     /// Only hashes have one.
-    pub value: Option<Text<'a>>,
+    pub value: Option<RecordText<'a>>,
     /// When it expires, in Unix milliseconds.
     pub expire_ms: Option<i64>,
     /// How many bytes the record takes in its page.
@@ -68,12 +68,12 @@ pub(super) struct NewRecord<'a> {
     pub(super) expire_ms: Option<i64>,
 }
 
-impl<'a> Text<'a> {
+impl<'a> RecordText<'a> {
     #[inline(always)]
     pub fn bytes(self) -> &'a [u8] {
         match self {
-            Text::Inline(bytes) => bytes,
-            Text::Outside(outside) => outside.bytes(),
+            RecordText::Inline(bytes) => bytes,
+            RecordText::Outside(outside) => outside.bytes(),
         }
     }
 }
@@ -86,7 +86,7 @@ impl<'a> Outside<'a> {
     }
 
     /// Another owner, for a caller that needs the string longer than the page.
-    pub fn to_shared(self) -> Shared {
+    pub fn to_shared(self) -> SharedString {
         // SAFETY: *owned*: the pointer is an `Arc`'s, whose count includes the page's reference. It
         // is raised by one, and the result owns that reference.
         unsafe {
@@ -110,7 +110,7 @@ impl<'a> Given<'a> {
         self.bytes().len() > INLINE_MAX
     }
 
-    fn into_shared(self) -> Shared {
+    fn into_shared(self) -> SharedString {
         match self {
             Given::Bytes(bytes) => Arc::new(bytes.to_vec()),
             Given::Shared(shared) => Arc::clone(shared),
@@ -225,7 +225,7 @@ impl NewRecord<'_> {
 /// # Safety
 /// A record begins there, which lives and does not change for 'a.
 #[inline(always)]
-pub(super) unsafe fn key<'a>(at: *const u8) -> (Text<'a>, *const u8) {
+pub(super) unsafe fn key<'a>(at: *const u8) -> (RecordText<'a>, *const u8) {
     // SAFETY: *written*: a record begins with the head of its key, and `read_text` reads on behind
     // that.
     unsafe {
@@ -257,7 +257,7 @@ pub(super) unsafe fn has_key(at: *const u8, wanted: &[u8]) -> bool {
 /// # Safety
 /// A record begins there, with a value if `values`. It lives and does not change for 'a.
 #[inline(always)]
-pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
+pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> TableRecord<'a> {
     // SAFETY: *written*: the parts lie behind each other as the heads and the mark say, so each is
     // read where it was written.
     unsafe {
@@ -287,13 +287,13 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
                 value = Some(outside(end));
                 end = end.add(POINTER);
             } else {
-                value = Some(Text::Inline(std::slice::from_raw_parts(end, len)));
+                value = Some(RecordText::Inline(std::slice::from_raw_parts(end, len)));
                 end = end.add(len);
             }
         } else {
             expire_ms = read_expiry(&mut end);
         }
-        Record { key, value, expire_ms, len: end.offset_from_unsigned(at) }
+        TableRecord { key, value, expire_ms, len: end.offset_from_unsigned(at) }
     }
 }
 
@@ -302,9 +302,9 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> Record<'a> {
 /// # Safety
 /// Released references must belong to a page that forgets the record. Taken ones must be for a copy
 /// of the record, which owns them from then on.
-pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
+pub(super) unsafe fn count_outside(record: TableRecord<'_>, taken: bool) {
     for text in [Some(record.key), record.value].into_iter().flatten() {
-        if let Text::Outside(outside) = text {
+        if let RecordText::Outside(outside) = text {
             // SAFETY: *owned*: the pointer is an `Arc`'s, to which the page has a reference. That
             // reference is the one that is released, and the caller says that it is not used
             // afterwards.
@@ -319,17 +319,17 @@ pub(super) unsafe fn count_outside(record: Record<'_>, taken: bool) {
     }
 }
 
-impl Record<'_> {
+impl TableRecord<'_> {
     pub(super) fn outside(&self) -> bool {
-        let is_outside = |text| matches!(text, Text::Outside(_));
+        let is_outside = |text| matches!(text, RecordText::Outside(_));
         is_outside(self.key) || self.value.is_some_and(is_outside)
     }
 
     /// How many bytes of memory it takes outside its page.
     pub(super) fn outside_memory(&self) -> usize {
-        let memory = |text: Text<'_>| match text {
-            Text::Inline(_) => 0,
-            Text::Outside(outside) => outside_memory(outside.bytes().len()),
+        let memory = |text: RecordText<'_>| match text {
+            RecordText::Inline(_) => 0,
+            RecordText::Outside(outside) => outside_memory(outside.bytes().len()),
         };
         memory(self.key) + self.value.map_or(0, memory)
     }
@@ -399,15 +399,19 @@ unsafe fn write_expiry(at: *mut u8, expire_ms: Option<i64>) -> *mut u8 {
 /// `at` is behind the head of a string, and `len` is the head's value. The record lives and does
 /// not change for 'a.
 #[inline(always)]
-unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a>, *const u8) {
+unsafe fn read_text<'a>(
+    at: *const u8,
+    len: usize,
+    short_max: usize,
+) -> (RecordText<'a>, *const u8) {
     // SAFETY: *written*: as the head says, the bytes follow, or two bytes with their number and
     // then the bytes, or a pointer.
     unsafe {
         if len <= short_max {
-            (Text::Inline(std::slice::from_raw_parts(at, len)), at.add(len))
+            (RecordText::Inline(std::slice::from_raw_parts(at, len)), at.add(len))
         } else if len == short_max + 1 {
             let len = usize::from(at.cast::<u16>().read_unaligned());
-            (Text::Inline(std::slice::from_raw_parts(at.add(2), len)), at.add(2 + len))
+            (RecordText::Inline(std::slice::from_raw_parts(at.add(2), len)), at.add(2 + len))
         } else {
             (outside(at), at.add(POINTER))
         }
@@ -418,10 +422,10 @@ unsafe fn read_text<'a>(at: *const u8, len: usize, short_max: usize) -> (Text<'a
 ///
 /// # Safety
 /// At `at` lies a pointer that `write_text` wrote, in a record that its page keeps for 'a.
-unsafe fn outside<'a>(at: *const u8) -> Text<'a> {
+unsafe fn outside<'a>(at: *const u8) -> RecordText<'a> {
     // SAFETY: *written*: a pointer lies there, at any alignment.
     let pointer = unsafe { at.cast::<*const Vec<u8>>().read_unaligned() };
-    Text::Outside(Outside { pointer, page: PhantomData })
+    RecordText::Outside(Outside { pointer, page: PhantomData })
 }
 
 const EXPIRES: u8 = 0x80;

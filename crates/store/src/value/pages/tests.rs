@@ -8,9 +8,10 @@ fn key(number: u64) -> Vec<u8> {
     format!("member:{number}").into_bytes()
 }
 
-fn contents(table: &Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let value =
-        |record: Record<'_>| record.value.map_or_else(Vec::new, |value| value.bytes().to_vec());
+fn contents(table: &RecordTable) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let value = |record: TableRecord<'_>| {
+        record.value.map_or_else(Vec::new, |value| value.bytes().to_vec())
+    };
     let contents: BTreeMap<_, _> =
         table.iter().map(|record| (record.key.bytes().to_vec(), value(record))).collect();
     assert_eq!(contents.len(), table.len());
@@ -19,7 +20,7 @@ fn contents(table: &Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// Checks what must hold for every table.
-fn verify(table: &Table, hasher: &Hasher) {
+fn verify(table: &RecordTable, hasher: &Hasher) {
     let root = &*table.root;
     let (mut len, mut bytes, mut last) = (0, 0, None);
     assert_eq!(root.index.len(), 1 << root.bits);
@@ -50,7 +51,7 @@ fn verify(table: &Table, hasher: &Hasher) {
 fn grows_and_shrinks_over_every_level() {
     let hasher = Hasher::new(3);
     let many = if cfg!(miri) { 400 } else { 60_000 };
-    let mut table = Table::new(false);
+    let mut table = RecordTable::new(false);
     for number in 0..many {
         assert!(table.insert_new(Given::Bytes(&key(number)), None, &hasher));
         assert!(!table.insert_new(Given::Bytes(&key(number)), None, &hasher));
@@ -81,7 +82,7 @@ fn grows_and_shrinks_over_every_level() {
 fn memory_stays_near_the_bytes() {
     let hasher = Hasher::new(3);
     let many = if cfg!(miri) { 500 } else { 100_000 };
-    let mut table = Table::new(false);
+    let mut table = RecordTable::new(false);
     for number in 0..many {
         table.insert_new(Given::Bytes(format!("{number:016}").as_bytes()), None, &hasher);
     }
@@ -92,7 +93,7 @@ fn memory_stays_near_the_bytes() {
 #[test]
 fn every_index_is_another_record() {
     let hasher = Hasher::new(5);
-    let mut table = Table::new(false);
+    let mut table = RecordTable::new(false);
     let many = if cfg!(miri) { 200 } else { 5000 };
     for number in 0..many {
         table.insert_new(Given::Bytes(&key(number)), None, &hasher);
@@ -110,7 +111,7 @@ fn a_walk_sees_what_stays_while_the_table_changes() {
     let hasher = Hasher::new(9);
     let many = if cfg!(miri) { 150 } else { 3000 };
     for grows in [true, false] {
-        let mut table = Table::new(false);
+        let mut table = RecordTable::new(false);
         let stays = |number: u64| number < many / 10;
         let total = if grows { many / 10 } else { many };
         for number in 0..total {
@@ -151,10 +152,11 @@ fn a_walk_sees_what_stays_while_the_table_changes() {
 #[test]
 fn long_strings_lie_outside_and_are_shared() {
     let hasher = Hasher::new(9);
-    let mut table = Table::new(true);
-    let long = crate::value::Shared::new(vec![b'x'; 1000]);
+    let mut table = RecordTable::new(true);
+    let long = crate::value::SharedString::new(vec![b'x'; 1000]);
     table.set(Given::Shared(&long), Some(Given::Shared(&long)), None, &hasher);
-    let Some(Text::Outside(outside)) = table.iter().next().and_then(|record| record.value) else {
+    let Some(RecordText::Outside(outside)) = table.iter().next().and_then(|record| record.value)
+    else {
         panic!("not outside");
     };
     assert!(std::ptr::eq(outside.bytes(), long.as_slice()));
@@ -202,7 +204,7 @@ fn hashes_that_begin_alike_make_a_long_page() {
     let many = if cfg!(miri) { 40 } else { 700 };
     for shared in [18, 36, 64] {
         for len in [9, 500] {
-            let mut table = Table::new(true);
+            let mut table = RecordTable::new(true);
             for number in 0..many {
                 let key = colliding_key(shared, number, len);
                 assert!(table.set(Given::Bytes(&key), Some(Given::Bytes(b"v")), None, &hasher));
@@ -246,7 +248,7 @@ fn hashes_that_begin_alike_make_a_long_page() {
 #[test]
 fn equal_hashes_of_very_many_records_are_only_slow() {
     let hasher = colliding();
-    let mut table = Table::new(false);
+    let mut table = RecordTable::new(false);
     // With fewer records each is longer, because the page must need offsets of 32 bits.
     let (many, longer) = if cfg!(miri) { (140, 480) } else { (70_000, 0) };
     for number in 0..many {
@@ -273,7 +275,7 @@ proptest! {
         values in any::<bool>(),
     ) {
         let hasher = Hasher::new(11);
-        let (mut table, mut model) = (Table::new(values), BTreeMap::new());
+        let (mut table, mut model) = (RecordTable::new(values), BTreeMap::new());
         let mut held = Vec::new();
         for (number, len, what) in changes {
             // Some keys are long too.
@@ -311,7 +313,7 @@ proptest! {
         values in any::<bool>(),
     ) {
         let hasher = colliding();
-        let (mut table, mut model) = (Table::new(values), BTreeMap::new());
+        let (mut table, mut model) = (RecordTable::new(values), BTreeMap::new());
         let mut held = Vec::new();
         for (number, value_len, what) in changes {
             let shared = [0, 8, 17, 18, 19, 40, 40, 40][number as usize % 8];

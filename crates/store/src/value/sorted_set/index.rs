@@ -121,7 +121,7 @@ impl Index {
         other: &Self,
         from: u32,
         count: usize,
-        mut visit: impl FnMut(Shared),
+        mut visit: impl FnMut(SharedPosition),
     ) -> Option<u32> {
         if other.len / RATIO_MAX > self.len {
             return self.walk(from, count, |position, leaves| {
@@ -130,7 +130,7 @@ impl Index {
                     (leaves.clone().next(), others.clone().next())
                 {
                     let is_single = leaves.count() == 1 && others.count() == 1;
-                    visit(Shared { position, leaf, other_leaf, is_single });
+                    visit(SharedPosition { position, leaf, other_leaf, is_single });
                 }
             });
         }
@@ -162,7 +162,7 @@ impl Index {
             };
             let is_single = !goes_on(&page[at + 1..]) && !goes_on(&other_page[other_at + 1..]);
             let (leaf, other_leaf) = (slot as u32, other_slot as u32);
-            visit(Shared { position, leaf, other_leaf, is_single });
+            visit(SharedPosition { position, leaf, other_leaf, is_single });
         }
         let done = if found == pairs.len() { end.unwrap_or(last) } else { last };
         done.checked_add(1)
@@ -234,7 +234,7 @@ impl Index {
 }
 
 /// A position that two indexes share.
-pub(super) struct Shared {
+pub(super) struct SharedPosition {
     pub(super) position: u32,
     /// A leaf in each.
     pub(super) leaf: u32,

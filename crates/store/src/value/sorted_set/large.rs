@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use super::index::{Index, Shared};
-use super::leaf::{Element, Leaf};
-use crate::hash::{Hash, Hasher};
+use super::index::{Index, SharedPosition};
+use super::leaf::{Leaf, ScoredMember};
+use crate::hash::{Hasher, KeyHash};
 use crate::value::Defragmenter;
 use crate::value::cow::Cow;
 use crate::value::directory::Directory;
@@ -15,7 +15,7 @@ use crate::value::tree::{Path, Side, Tree};
 /// A large sorted set. The tree holds the leaves' numbers. A number is valid as long as its leaf
 /// exists.
 #[derive(Clone)]
-pub struct Large {
+pub struct LargeSortedSet {
     tree: Tree<u32, Separator>,
     leaves: Directory<Leaf>,
     /// Numbers without a leaf.
@@ -33,12 +33,12 @@ struct Separator {
 
 /// A position in the order: a leaf, and the index of one of its elements.
 #[derive(Clone, Copy)]
-pub(super) struct Cursor {
+pub(super) struct SortedSetCursor {
     path: Path,
     index: usize,
 }
 
-impl Large {
+impl LargeSortedSet {
     /// An empty set that will get `count` elements.
     pub(super) fn with_room(count: usize) -> Self {
         let mut leaves = Directory::new();
@@ -73,7 +73,7 @@ impl Large {
     ) -> Option<f64> {
         let hash = hasher.hash(member);
         let Some((number, index)) = shared.find(member, hash) else {
-            let element = Element { score: decide(None)?, member, tag: tag(hash.position()) };
+            let element = ScoredMember { score: decide(None)?, member, tag: tag(hash.position()) };
             let own = shared.make_mut();
             let number = own.attach(element, hasher);
             own.index.insert(hash.position(), number);
@@ -84,7 +84,7 @@ impl Large {
         let Some(score) = decide(Some(old_score)).filter(|&score| score != old_score) else {
             return Some(old_score);
         };
-        let element = Element { score, member, tag: tag(hash.position()) };
+        let element = ScoredMember { score, member, tag: tag(hash.position()) };
         let keeps_place = keeps_place(leaf, index, element);
         let own = shared.make_mut();
         if keeps_place {
@@ -163,17 +163,17 @@ impl Large {
     }
 
     /// The position of the element with this rank.
-    pub(super) fn cursor(&self, rank: usize) -> Cursor {
+    pub(super) fn cursor(&self, rank: usize) -> SortedSetCursor {
         let (path, index) = self.tree.seek_rank(rank);
-        Cursor { path, index }
+        SortedSetCursor { path, index }
     }
 
     /// The element at a cursor. The cursor moves to the next one.
     #[inline]
-    pub(super) fn next(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
+    pub(super) fn next(&self, cursor: &mut SortedSetCursor) -> Option<(&[u8], f64)> {
         let mut leaf = self.leaf(&cursor.path);
         if cursor.index >= leaf.count() {
-            *cursor = Cursor { path: self.tree.next(&cursor.path)?, index: 0 };
+            *cursor = SortedSetCursor { path: self.tree.next(&cursor.path)?, index: 0 };
             leaf = self.leaf(&cursor.path);
         }
         let index = cursor.index;
@@ -183,12 +183,12 @@ impl Large {
 
     /// The element before a cursor. The cursor moves to it.
     #[inline]
-    pub(super) fn previous(&self, cursor: &mut Cursor) -> Option<(&[u8], f64)> {
+    pub(super) fn previous(&self, cursor: &mut SortedSetCursor) -> Option<(&[u8], f64)> {
         let mut leaf = self.leaf(&cursor.path);
         if cursor.index == 0 {
             let path = self.tree.previous(&cursor.path)?;
             leaf = self.leaf(&path);
-            *cursor = Cursor { path, index: leaf.count() };
+            *cursor = SortedSetCursor { path, index: leaf.count() };
         }
         cursor.index -= 1;
         Some((leaf.member(cursor.index), leaf.score(cursor.index)))
@@ -216,7 +216,7 @@ impl Large {
         position: u32,
         numbers: impl Iterator<Item = u32>,
         hasher: &Hasher,
-        mut visit: impl FnMut(Element<'_>),
+        mut visit: impl FnMut(ScoredMember<'_>),
     ) {
         let mut seen: Vec<u32> = Vec::new();
         for number in numbers {
@@ -247,7 +247,7 @@ impl Large {
         mut visit: impl FnMut(&[u8]),
     ) -> Option<u32> {
         self.index.walk_common(&other.index, from, count, |shared| {
-            let Shared { position, leaf, other_leaf, is_single } = shared;
+            let SharedPosition { position, leaf, other_leaf, is_single } = shared;
             let tag = tag(position);
             let has = |number: u32, member: &[u8]| {
                 other.leaves.get(number as usize).find(tag, member).is_some()
@@ -299,7 +299,7 @@ impl Large {
 
     /// The leaf of a member, and its index there.
     #[inline]
-    fn find(&self, member: &[u8], hash: Hash) -> Option<(u32, usize)> {
+    fn find(&self, member: &[u8], hash: KeyHash) -> Option<(u32, usize)> {
         self.index.leaves(hash.position()).find_map(|number| {
             let index = self.leaves.get(number as usize).find(tag(hash.position()), member)?;
             Some((number, index))
@@ -320,7 +320,7 @@ impl Large {
     }
 
     /// Adds an element to the tree. Returns the number of its leaf.
-    fn attach(&mut self, element: Element<'_>, hasher: &Hasher) -> u32 {
+    fn attach(&mut self, element: ScoredMember<'_>, hasher: &Hasher) -> u32 {
         let path = self.path_of(element.score, element.member);
         let number = *self.tree.leaf(&path);
         let leaf = self.leaves.get_mut(number as usize);
@@ -392,7 +392,7 @@ impl Large {
                 run.is_empty() || len <= LEAF_LEN_MAX
             }) {
                 let position = hasher.hash(member).position();
-                run.push(Element { score, member, tag: tag(position) });
+                run.push(ScoredMember { score, member, tag: tag(position) });
                 self.index.insert(position, number);
             }
             let added = Leaf::from_elements(run.iter().copied());
@@ -489,7 +489,7 @@ impl Large {
 
 impl Separator {
     /// The separator between two neighbouring elements.
-    fn between(left: Element<'_>, right: Element<'_>) -> Self {
+    fn between(left: ScoredMember<'_>, right: ScoredMember<'_>) -> Self {
         let member = if left.score == right.score {
             let same = left.member.iter().zip(right.member).take_while(|(a, b)| a == b).count();
             &right.member[..same + 1]
@@ -500,7 +500,7 @@ impl Separator {
     }
 
     /// Whether the element belongs to the left of the separator.
-    fn above(&self, element: &Element<'_>) -> bool {
+    fn above(&self, element: &ScoredMember<'_>) -> bool {
         element.score < self.score || element.score == self.score && element.member < &*self.member
     }
 }
@@ -511,8 +511,8 @@ const fn tag(position: u32) -> u8 {
 }
 
 /// Whether an element with another score would still be between the same two elements of its leaf.
-fn keeps_place(leaf: &Leaf, index: usize, element: Element<'_>) -> bool {
-    let before = |one: Element<'_>, other: Element<'_>| {
+fn keeps_place(leaf: &Leaf, index: usize, element: ScoredMember<'_>) -> bool {
+    let before = |one: ScoredMember<'_>, other: ScoredMember<'_>| {
         one.score < other.score || one.score == other.score && one.member < other.member
     };
     index > 0

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 use crate::value::Defragmenter;
 use crate::value::shared_block::SharedBlock;
-use crate::value::tags::{self, Found};
+use crate::value::tags::{self, TagMatches};
 
 /// Some members of a sorted set, in order. The order is by score, then by the member's bytes.
 #[derive(Clone)]
@@ -18,7 +18,7 @@ pub(super) struct Leaf(SharedBlock);
 
 /// One element.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Element<'a> {
+pub(super) struct ScoredMember<'a> {
     pub score: f64,
     pub member: &'a [u8],
     pub tag: u8,
@@ -34,18 +34,20 @@ impl Leaf {
     }
 
     /// A leaf with one element.
-    pub(super) fn of(element: Element<'_>) -> Self {
+    pub(super) fn of(element: ScoredMember<'_>) -> Self {
         Self::from_elements(std::iter::once(element))
     }
 
     /// A leaf with elements, which come in order.
-    pub(super) fn from_elements<'a>(elements: impl Iterator<Item = Element<'a>> + Clone) -> Self {
+    pub(super) fn from_elements<'a>(
+        elements: impl Iterator<Item = ScoredMember<'a>> + Clone,
+    ) -> Self {
         let (mut count, mut members_len) = (0, 0);
         for element in elements.clone() {
             count += 1;
             members_len += element.member.len();
         }
-        let shape = Shape { count, wide: members_len > usize::from(u16::MAX) };
+        let shape = LeafShape { count, wide: members_len > usize::from(u16::MAX) };
         let members = shape.members();
         let mut block = SharedBlock::with_capacity(members + members_len);
         let bytes = block.extend(members + members_len);
@@ -63,7 +65,7 @@ impl Leaf {
     }
 
     /// Inserts an element at its place, which [`Self::lower_bound`] found.
-    pub(super) fn insert(&mut self, index: usize, element: Element<'_>) {
+    pub(super) fn insert(&mut self, index: usize, element: ScoredMember<'_>) {
         let old = self.shape();
         let added = element.member.len();
         let members_len = self.0.len() - old.members();
@@ -77,7 +79,7 @@ impl Leaf {
             *self = new;
             return;
         }
-        let new = Shape { count: old.count + 1, ..old };
+        let new = LeafShape { count: old.count + 1, ..old };
         let start = self.end_before(index);
         let len = self.0.len();
         self.0.extend(SCORE + END + TAG + added);
@@ -117,7 +119,7 @@ impl Leaf {
             *self = new;
             return;
         }
-        let new = Shape { count: old.count - 1, ..old };
+        let new = LeafShape { count: old.count - 1, ..old };
         let (start, end) = (self.end_before(first), self.end_before(last));
         let len = self.0.len();
         let bytes = self.0.bytes_mut();
@@ -190,15 +192,15 @@ impl Leaf {
         &self.0[shape.members() + start..shape.members() + shape.end(&self.0, index)]
     }
 
-    pub(super) fn element(&self, index: usize) -> Element<'_> {
+    pub(super) fn element(&self, index: usize) -> ScoredMember<'_> {
         let tag = self.0[self.shape().tags() + index];
-        Element { score: self.score(index), member: self.member(index), tag }
+        ScoredMember { score: self.score(index), member: self.member(index), tag }
     }
 
     pub(super) fn elements(
         &self,
         range: std::ops::Range<usize>,
-    ) -> impl Iterator<Item = Element<'_>> + Clone {
+    ) -> impl Iterator<Item = ScoredMember<'_>> + Clone {
         range.map(|index| self.element(index))
     }
 
@@ -234,7 +236,7 @@ impl Leaf {
 
     /// The elements with this tag.
     #[inline]
-    pub(super) fn tagged(&self, tag: u8) -> Found {
+    pub(super) fn tagged(&self, tag: u8) -> TagMatches {
         let shape = self.shape();
         tags::find_all(&self.0[shape.tags()..], shape.count, tag)
     }
@@ -254,9 +256,9 @@ impl Leaf {
     }
 
     #[inline(always)]
-    fn shape(&self) -> Shape {
+    fn shape(&self) -> LeafShape {
         let header = u32::from_le_bytes(*self.0.first_chunk().expect("every leaf has a header"));
-        Shape { count: (header & !WIDE) as usize, wide: header & WIDE != 0 }
+        LeafShape { count: (header & !WIDE) as usize, wide: header & WIDE != 0 }
     }
 
     fn end_before(&self, index: usize) -> usize {
@@ -272,12 +274,12 @@ impl std::fmt::Debug for Leaf {
 
 /// The offsets of the parts of a leaf.
 #[derive(Clone, Copy)]
-struct Shape {
+struct LeafShape {
     count: usize,
     wide: bool,
 }
 
-impl Shape {
+impl LeafShape {
     fn header(self) -> [u8; HEADER] {
         (self.count as u32 | if self.wide { WIDE } else { 0 }).to_le_bytes()
     }

@@ -10,7 +10,7 @@ mod tests;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use large::{Cursor, Large};
+use large::{LargeSortedSet, SortedSetCursor};
 
 use super::cow::Cow;
 use super::integer;
@@ -24,7 +24,7 @@ use crate::value::{Defragmenter, Encoding};
 #[derive(Clone)]
 pub enum SortedSet {
     Packed(Listpack),
-    Large(Cow<Large>),
+    Large(Cow<LargeSortedSet>),
 }
 
 /// The limits of a packed sorted set.
@@ -48,8 +48,8 @@ pub struct SortedSetIter<'a>(Elements<'a>);
 
 #[derive(Clone)]
 enum Elements<'a> {
-    Packed(listpack::Iter<'a>),
-    Large { set: &'a Large, left: usize, front: Cursor, back: Cursor },
+    Packed(listpack::ListpackIter<'a>),
+    Large { set: &'a LargeSortedSet, left: usize, front: SortedSetCursor, back: SortedSetCursor },
 }
 
 impl SortedSet {
@@ -61,7 +61,7 @@ impl SortedSet {
     /// bytes. For a set that is filled in steps, so that it keeps its form.
     pub fn for_elements(count: usize, longest: usize, limits: SortedSetLimits) -> Self {
         if count > limits.packed_entries || longest > limits.packed_value_len {
-            Self::Large(Cow::new(Large::with_room(count)))
+            Self::Large(Cow::new(LargeSortedSet::with_room(count)))
         } else {
             Self::new()
         }
@@ -103,7 +103,7 @@ impl SortedSet {
         decide: impl FnOnce(Option<f64>) -> Option<f64>,
     ) -> Option<f64> {
         match self {
-            Self::Large(large) => Large::update(large, member, hasher, decide),
+            Self::Large(large) => LargeSortedSet::update(large, member, hasher, decide),
             Self::Packed(pack) => {
                 if let Some((position, old_score)) = packed::find(pack, member) {
                     if let Some(score) = decide(Some(old_score))
@@ -121,7 +121,7 @@ impl SortedSet {
                 {
                     packed::insert(pack, member, score);
                 } else {
-                    Large::update(self.enlarge(hasher), member, hasher, |_| Some(score));
+                    LargeSortedSet::update(self.enlarge(hasher), member, hasher, |_| Some(score));
                 }
                 None
             }
@@ -131,7 +131,7 @@ impl SortedSet {
     /// Removes a member. Returns its score, if it existed.
     pub fn remove(&mut self, member: &[u8], hasher: &Hasher) -> Option<f64> {
         match self {
-            Self::Large(large) => Large::remove(large, member, hasher),
+            Self::Large(large) => LargeSortedSet::remove(large, member, hasher),
             Self::Packed(pack) => {
                 let (position, score) = packed::find(pack, member)?;
                 packed::remove(pack, position);
@@ -187,7 +187,7 @@ impl SortedSet {
         }
         let mut set = Self::new();
         let mut entries = pack.iter();
-        let mut room = integer::Text::new(0);
+        let mut room = integer::IntegerText::new(0);
         while let Some(member) = entries.next() {
             let score = packed::score_from_elsewhere(entries.next()?)?;
             if set.insert(member.text(&mut room), score, limits, hasher).is_some() {
@@ -241,7 +241,7 @@ impl SortedSet {
         match self {
             Self::Large(large) => large.rank_below_member(member, inclusive),
             Self::Packed(pack) => {
-                let mut room = integer::Text::new(0);
+                let mut room = integer::IntegerText::new(0);
                 packed::partition(pack, |other, _| match other.text(&mut room).cmp(member) {
                     Ordering::Less => true,
                     Ordering::Equal => inclusive,
@@ -326,7 +326,9 @@ impl SortedSet {
     /// Whether one is a clone of the other, and neither has changed since.
     pub fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Large(one), Self::Large(other)) => std::ptr::eq::<Large>(&**one, &**other),
+            (Self::Large(one), Self::Large(other)) => {
+                std::ptr::eq::<LargeSortedSet>(&**one, &**other)
+            }
             (Self::Packed(one), Self::Packed(other)) => one == other,
             _ => false,
         }
@@ -378,11 +380,11 @@ impl SortedSet {
 
     /// Converts it to the large form.
     #[cold]
-    fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<Large> {
-        let mut large = Cow::new(Large::with_room(0));
-        let mut room = integer::Text::new(0);
+    fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<LargeSortedSet> {
+        let mut large = Cow::new(LargeSortedSet::with_room(0));
+        let mut room = integer::IntegerText::new(0);
         for (member, score) in self.iter() {
-            Large::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
+            LargeSortedSet::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
         }
         *self = Self::Large(large);
         let Self::Large(large) = self else { unreachable!("it was just made") };

@@ -6,11 +6,11 @@ use bobbin_number::{format_f64, parse_f64};
 
 use super::SortedSetLimits;
 use crate::value::integer;
-use crate::value::listpack::{Item, Listpack, Position};
+use crate::value::listpack::{Item, Listpack, ListpackPosition};
 
 /// Inserts an element at its place. The member must not exist.
 pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
-    let mut room = integer::Text::new(0);
+    let mut room = integer::IntegerText::new(0);
     let place =
         positions(pack).find(|&(_, other, other_score)| match other_score.partial_cmp(&score) {
             Some(Ordering::Equal) => other.text(&mut room) > member,
@@ -29,13 +29,13 @@ pub(super) fn push(pack: &mut Listpack, member: &[u8], score: f64) {
 }
 
 /// The member's position and score.
-pub(super) fn find(pack: &Listpack, member: &[u8]) -> Option<(Position, f64)> {
+pub(super) fn find(pack: &Listpack, member: &[u8]) -> Option<(ListpackPosition, f64)> {
     let position = pack.find(member, 2)?;
     let score = pack.next(position).map(|score| score_of(pack.item(score)))?;
     Some((position, score))
 }
 
-pub(super) fn remove(pack: &mut Listpack, position: Position) {
+pub(super) fn remove(pack: &mut Listpack, position: ListpackPosition) {
     pack.remove_from(position, 2);
 }
 
@@ -50,7 +50,7 @@ pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
         return false;
     }
     let (mut entries, mut last) = (pack.iter(), None);
-    let (mut room, mut last_room) = (integer::Text::new(0), integer::Text::new(0));
+    let (mut room, mut last_room) = (integer::IntegerText::new(0), integer::IntegerText::new(0));
     while let Some(position) = entries.position() {
         let (Some(member), Some(score)) = (entries.next(), entries.next()) else { return false };
         let Some(score) = score_from_elsewhere(score) else { return false };
@@ -67,7 +67,7 @@ pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
     true
 }
 
-fn positions(pack: &Listpack) -> impl Iterator<Item = (Position, Item<'_>, f64)> {
+fn positions(pack: &Listpack) -> impl Iterator<Item = (ListpackPosition, Item<'_>, f64)> {
     let mut entries = pack.iter();
     std::iter::from_fn(move || {
         let position = entries.position()?;

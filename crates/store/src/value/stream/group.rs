@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::StreamId;
-use super::id_map::{IdMap, Keyed, Records};
+use super::id_map::{IdMap, IdMapIter, Keyed};
 
 /// A consumer group.
 #[derive(Clone, Default)]
-pub struct Group {
+pub struct ConsumerGroup {
     /// The last entry that was delivered.
     pub last_id: StreamId,
     /// How many of all entries ever added have been read. `None`: unknown.
@@ -58,7 +58,7 @@ impl Pending {
     }
 }
 
-impl Group {
+impl ConsumerGroup {
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
         Self { last_id, entries_read, ..Self::default() }
     }
@@ -209,8 +209,8 @@ impl Consumer {
 
 /// Pending entries in order.
 pub enum PendingFrom<'a> {
-    All(Records<'a, Pending>),
-    Of(&'a Group, Records<'a, StreamId>),
+    All(IdMapIter<'a, Pending>),
+    Of(&'a ConsumerGroup, IdMapIter<'a, StreamId>),
 }
 
 impl<'a> Iterator for PendingFrom<'a> {

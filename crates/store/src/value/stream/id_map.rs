@@ -35,7 +35,7 @@ pub struct IdMap<T> {
 /// A place between records: before the record with this index in its page. The last record counts
 /// as a page behind the others.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct IdMapPlace {
     page: usize,
     index: usize,
 }
@@ -50,7 +50,7 @@ impl<T> IdMap<T> {
     /// The offset of its last record.
     pub(super) const LAST_AT: usize = offset_of!(Self, last);
 
-    fn record(&self, place: Place) -> Option<&T> {
+    fn record(&self, place: IdMapPlace) -> Option<&T> {
         match self.pages.get(place.page) {
             Some(page) => page.get(place.index),
             None if place.page == self.pages.len() => self.last.as_ref(),
@@ -86,7 +86,7 @@ impl<T: Keyed> IdMap<T> {
         let upper = page.split_off(PAGE_LEN_MAX / 2);
         self.pages.insert(place.page + 1, Cow::new(upper));
         if place.index > PAGE_LEN_MAX / 2 {
-            place = Place { page: place.page + 1, index: place.index - PAGE_LEN_MAX / 2 };
+            place = IdMapPlace { page: place.page + 1, index: place.index - PAGE_LEN_MAX / 2 };
         }
         self.pages[place.page].make_mut().insert(place.index, record);
     }
@@ -199,19 +199,19 @@ impl<T: Keyed> IdMap<T> {
         self.len == 0
     }
 
-    pub fn iter(&self) -> Records<'_, T> {
-        Records { map: self, next: Place { page: 0, index: 0 } }
+    pub fn iter(&self) -> IdMapIter<'_, T> {
+        IdMapIter { map: self, next: IdMapPlace { page: 0, index: 0 } }
     }
 
     /// The records from the first one on whose ID is not below this one.
-    pub fn iter_from(&self, id: StreamId) -> Records<'_, T> {
-        Records { map: self, next: self.lower_bound(id) }
+    pub fn iter_from(&self, id: StreamId) -> IdMapIter<'_, T> {
+        IdMapIter { map: self, next: self.lower_bound(id) }
     }
 
     /// The records from the last one on whose ID is not above this one.
-    pub fn iter_floor(&self, id: StreamId) -> Records<'_, T> {
+    pub fn iter_floor(&self, id: StreamId) -> IdMapIter<'_, T> {
         let after = self.upper_bound(id);
-        Records { map: self, next: self.before(after).unwrap_or(after) }
+        IdMapIter { map: self, next: self.before(after).unwrap_or(after) }
     }
 
     /// The records in reverse, from the last one whose ID is not above this one.
@@ -235,7 +235,7 @@ impl<T: Keyed> IdMap<T> {
         directory + self.pages.len() * Cow::<VecDeque<T>>::size() + records
     }
 
-    fn record_mut(&mut self, place: Place) -> Option<&mut T> {
+    fn record_mut(&mut self, place: IdMapPlace) -> Option<&mut T> {
         let pages = self.pages.len();
         match self.pages.get_mut(place.page) {
             Some(page) => page.make_mut().get_mut(place.index),
@@ -244,24 +244,24 @@ impl<T: Keyed> IdMap<T> {
         }
     }
 
-    fn place_of(&self, id: StreamId) -> Option<Place> {
+    fn place_of(&self, id: StreamId) -> Option<IdMapPlace> {
         let place = self.lower_bound(id);
         (self.record(place)?.id() == id).then_some(place)
     }
 
-    fn lower_bound(&self, id: StreamId) -> Place {
+    fn lower_bound(&self, id: StreamId) -> IdMapPlace {
         self.bound(|other| other < id)
     }
 
-    fn upper_bound(&self, id: StreamId) -> Place {
+    fn upper_bound(&self, id: StreamId) -> IdMapPlace {
         self.bound(|other| other <= id)
     }
 
     /// The place before the first record for which `is_before` is false. It is never at the end of
     /// a page. Behind all records it is at the start of a page that does not exist.
-    fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> Place {
+    fn bound(&self, is_before: impl Fn(StreamId) -> bool) -> IdMapPlace {
         if self.last.as_ref().is_some_and(|last| is_before(last.id())) {
-            return Place { page: self.pages.len() + 1, index: 0 };
+            return IdMapPlace { page: self.pages.len() + 1, index: 0 };
         }
         let is_page_before =
             |page: &Cow<VecDeque<T>>| page.back().is_some_and(|last| is_before(last.id()));
@@ -271,22 +271,22 @@ impl<T: Keyed> IdMap<T> {
             Some(first) if is_before(first.id()) => last,
             _ => self.pages.partition_point(is_page_before),
         };
-        let Some(records) = self.pages.get(page) else { return Place { page, index: 0 } };
+        let Some(records) = self.pages.get(page) else { return IdMapPlace { page, index: 0 } };
         let index = records.partition_point(|record| is_before(record.id()));
         if index == records.len() {
-            Place { page: page + 1, index: 0 }
+            IdMapPlace { page: page + 1, index: 0 }
         } else {
-            Place { page, index }
+            IdMapPlace { page, index }
         }
     }
 
     /// The record before a place.
-    fn before(&self, place: Place) -> Option<Place> {
+    fn before(&self, place: IdMapPlace) -> Option<IdMapPlace> {
         if place.index > 0 {
-            return Some(Place { index: place.index - 1, ..place });
+            return Some(IdMapPlace { index: place.index - 1, ..place });
         }
         let page = place.page.checked_sub(1)?;
-        Some(Place { page, index: self.page_len(page) - 1 })
+        Some(IdMapPlace { page, index: self.page_len(page) - 1 })
     }
 
     /// After a removal, removes an empty page, or merges a small one with its neighbour.
@@ -308,18 +308,18 @@ impl<T: Keyed> IdMap<T> {
 }
 
 /// Records in order.
-pub struct Records<'a, T> {
+pub struct IdMapIter<'a, T> {
     map: &'a IdMap<T>,
-    next: Place,
+    next: IdMapPlace,
 }
 
-impl<T> Clone for Records<'_, T> {
+impl<T> Clone for IdMapIter<'_, T> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
 }
 
-impl<'a, T> Iterator for Records<'a, T> {
+impl<'a, T> Iterator for IdMapIter<'a, T> {
     type Item = &'a T;
 
     #[inline]
@@ -327,7 +327,7 @@ impl<'a, T> Iterator for Records<'a, T> {
         let record = self.map.record(self.next)?;
         self.next.index += 1;
         if self.next.index == self.map.page_len(self.next.page) {
-            self.next = Place { page: self.next.page + 1, index: 0 };
+            self.next = IdMapPlace { page: self.next.page + 1, index: 0 };
         }
         Some(record)
     }
@@ -337,7 +337,7 @@ impl<'a, T> Iterator for Records<'a, T> {
 #[derive(Clone)]
 pub struct RecordsBack<'a, T> {
     map: &'a IdMap<T>,
-    next: Option<Place>,
+    next: Option<IdMapPlace>,
 }
 
 impl<'a, T: Keyed> Iterator for RecordsBack<'a, T> {

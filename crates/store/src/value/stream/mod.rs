@@ -14,12 +14,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-pub use group::{Consumer, ConsumerNumber, Group, Pending, PendingFrom};
+pub use group::{Consumer, ConsumerGroup, ConsumerNumber, Pending, PendingFrom};
 pub use id::StreamId;
-pub use id_map::{IdMap, Keyed, Records, RecordsBack};
-use node::Cursor;
+pub use id_map::{IdMap, IdMapIter, Keyed, RecordsBack};
+use node::StreamCursor;
 pub use node::{
-    Entries, Entry, NODE_BYTES_MAX, Node, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS, Pairs,
+    Entries, NODE_BYTES_MAX, PACKED_DELETED, PACKED_LEAD, PACKED_SAME_FIELDS, Pairs, StreamEntry,
+    StreamNode,
 };
 pub use range::{Range, RangeBack};
 
@@ -29,7 +30,7 @@ use crate::value::{Defragmenter, Encoding};
 
 /// A stream. It may be empty, and its key stays then.
 #[derive(Clone)]
-pub struct Stream(Box<Parts>);
+pub struct Stream(Box<StreamParts>);
 
 /// The parts of a stream.
 ///
@@ -38,18 +39,18 @@ pub struct Stream(Box<Parts>);
 /// it.
 #[derive(Clone, Default)]
 #[repr(C)]
-pub struct Parts {
+pub struct StreamParts {
     pub groups: Groups,
-    pub log: Log,
+    pub log: StreamLog,
 }
 
 /// The entries, and facts about earlier ones.
 #[derive(Clone, Default)]
 #[repr(C)]
-pub struct Log {
+pub struct StreamLog {
     /// The greatest ID that was deleted individually.
     pub max_deleted_id: StreamId,
-    nodes: IdMap<Node>,
+    nodes: IdMap<StreamNode>,
     len: usize,
     /// The ID of the first entry, or zero. It is stored because any number of deleted entries may
     /// lie before that entry.
@@ -65,15 +66,16 @@ pub struct Log {
 /// Blocks of this size begin at a cache line, because allocators place them side by side. XADD
 /// reads all three lines, and writes the second and the third.
 const _: () = {
-    let last = offset_of!(Parts, log) + offset_of!(Log, nodes) + IdMap::<Node>::LAST_AT;
-    assert!(size_of::<Parts>() == 192 && last + Node::CHANGING_AT >= 64);
+    let last =
+        offset_of!(StreamParts, log) + offset_of!(StreamLog, nodes) + IdMap::<StreamNode>::LAST_AT;
+    assert!(size_of::<StreamParts>() == 192 && last + StreamNode::CHANGING_AT >= 64);
 };
 
 /// The consumer groups by name. It is one pointer, because most streams have no groups.
 #[derive(Clone, Default)]
 pub struct Groups(Option<Box<GroupsByName>>);
 
-type GroupsByName = BTreeMap<Box<[u8]>, Cow<Group>>;
+type GroupsByName = BTreeMap<Box<[u8]>, Cow<ConsumerGroup>>;
 
 /// The largest size of a node. 0: there is no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +86,7 @@ pub struct StreamLimits {
 
 /// How long entries are removed from the front.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Trim {
+pub enum StreamTrim {
     /// Until there are no more entries than this.
     Len(usize),
     /// Until no entry is below this ID.
@@ -102,7 +104,7 @@ impl Stream {
     }
 
     #[inline]
-    pub fn log_mut(&mut self) -> &mut Log {
+    pub fn log_mut(&mut self) -> &mut StreamLog {
         &mut self.0.log
     }
 
@@ -111,13 +113,13 @@ impl Stream {
     }
 
     /// A group for changing, together with the entries.
-    pub fn group_mut(&mut self, name: &[u8]) -> Option<(&mut Log, &mut Group)> {
+    pub fn group_mut(&mut self, name: &[u8]) -> Option<(&mut StreamLog, &mut ConsumerGroup)> {
         let group = self.0.groups.get_mut(name)?;
         Some((&mut self.0.log, group))
     }
 
     #[inline]
-    pub fn log(&self) -> &Log {
+    pub fn log(&self) -> &StreamLog {
         &self.0.log
     }
 
@@ -139,7 +141,7 @@ impl Stream {
 
     /// Bytes of memory, estimated from some of the nodes.
     pub fn memory(&self) -> usize {
-        size_of::<Parts>() + self.0.log.memory() + self.0.groups.memory()
+        size_of::<StreamParts>() + self.0.log.memory() + self.0.groups.memory()
     }
 
     pub fn free_effort(&self) -> usize {
@@ -164,7 +166,7 @@ impl std::fmt::Debug for Stream {
     }
 }
 
-impl Log {
+impl StreamLog {
     /// Whether an entry with `count` fields and values, of `bytes` bytes in total, can be stored.
     pub fn takes(count: usize, bytes: usize) -> bool {
         node::packed_len_max(count, bytes) <= NODE_BYTES_MAX
@@ -207,7 +209,7 @@ impl Log {
 
     /// The start of a node's entries. If the stream's first entry is known to lie there, it is the
     /// start.
-    fn cursor_of(&self, node: &Node) -> Cursor {
+    fn cursor_of(&self, node: &StreamNode) -> StreamCursor {
         let has_first = (node.master()..=node.last()).contains(&self.first_id);
         match self.first_at {
             at @ 1.. if has_first => node.cursor_at(at as usize, self.first_id),
@@ -216,7 +218,7 @@ impl Log {
     }
 
     /// The entries of a node from that start on.
-    fn entries_of<'a>(&self, node: &'a Node) -> Entries<'a> {
+    fn entries_of<'a>(&self, node: &'a StreamNode) -> Entries<'a> {
         node.entries_from(self.cursor_of(node))
     }
 
@@ -231,14 +233,14 @@ impl Log {
             node.finish();
             node.byte_len().min(CAPACITY_MAX)
         });
-        let mut node = Node::new(id, items.clone().step_by(2), capacity);
+        let mut node = StreamNode::new(id, items.clone().step_by(2), capacity);
         node.push(id, items, is_deleted);
         self.nodes.push_back(node);
     }
 
     /// Removes entries from the front. Returns how many. With `whole`, removes only whole nodes,
     /// which together have at most `limit` entries (0: any number).
-    pub fn trim(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
+    pub fn trim(&mut self, until: StreamTrim, whole: bool, limit: usize) -> usize {
         let trimmed = self.trim_nodes(until, whole, limit);
         if trimmed > 0 {
             self.find_first();
@@ -246,18 +248,18 @@ impl Log {
         trimmed
     }
 
-    fn trim_nodes(&mut self, until: Trim, whole: bool, limit: usize) -> usize {
+    fn trim_nodes(&mut self, until: StreamTrim, whole: bool, limit: usize) -> usize {
         let mut trimmed = 0;
         while let Some(node) = self.nodes.first() {
             let live = node.live();
-            if matches!(until, Trim::Len(len) if self.len <= len)
+            if matches!(until, StreamTrim::Len(len) if self.len <= len)
                 || limit > 0 && trimmed + live > limit
             {
                 break;
             }
             let goes = match until {
-                Trim::Len(len) => self.len - live >= len,
-                Trim::Id(id) => node.last() < id,
+                StreamTrim::Len(len) => self.len - live >= len,
+                StreamTrim::Id(id) => node.last() < id,
             };
             if goes {
                 self.nodes.pop_front();
@@ -271,8 +273,8 @@ impl Log {
             let (len, from) = (self.len, self.cursor_of(node));
             let deleted = self.nodes.first_mut().map_or(0, |node| {
                 node.delete_until(from, |id, deleted| match until {
-                    Trim::Len(len_max) => len - deleted <= len_max,
-                    Trim::Id(first) => id >= first,
+                    StreamTrim::Len(len_max) => len - deleted <= len_max,
+                    StreamTrim::Id(first) => id >= first,
                 })
             });
             self.len -= deleted;
@@ -321,10 +323,10 @@ impl Log {
     /// The greatest ID of all entries in the nodes, deleted or not, or zero. A new entry's ID must
     /// be greater.
     pub fn greatest_id(&self) -> StreamId {
-        self.nodes.last().map_or(StreamId::ZERO, Node::last)
+        self.nodes.last().map_or(StreamId::ZERO, StreamNode::last)
     }
 
-    pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
+    pub fn entry(&self, id: StreamId) -> Option<StreamEntry<'_>> {
         self.range(id, id).next()
     }
 
@@ -347,7 +349,7 @@ impl Log {
             && (before.is_empty() || self.first_id() == before.first_id())
     }
 
-    pub fn nodes(&self) -> &IdMap<Node> {
+    pub fn nodes(&self) -> &IdMap<StreamNode> {
         &self.nodes
     }
 
@@ -379,7 +381,7 @@ impl Log {
     }
 
     /// How many entries a group has still to read, if that is known.
-    pub fn lag(&self, group: &Group) -> Option<i64> {
+    pub fn lag(&self, group: &ConsumerGroup) -> Option<i64> {
         let read = match group.entries_read {
             _ if self.entries_added == 0 => return Some(0),
             Some(read) if !self.has_gaps_from(group.last_id) => read,
@@ -391,10 +393,10 @@ impl Log {
     fn memory(&self) -> usize {
         let count = self.nodes.len();
         let blocks: usize = match count {
-            0..=SAMPLE => self.nodes.iter().map(Node::memory).sum(),
+            0..=SAMPLE => self.nodes.iter().map(StreamNode::memory).sum(),
             _ => {
                 let sampled = self.nodes.iter_back_from(StreamId::MAX).skip(1).take(SAMPLE - 1);
-                sampled.map(Node::memory).sum::<usize>() / (SAMPLE - 1) * count
+                sampled.map(StreamNode::memory).sum::<usize>() / (SAMPLE - 1) * count
             }
         };
         self.nodes.memory() + blocks
@@ -402,7 +404,7 @@ impl Log {
 }
 
 /// Builds a stream from foreign nodes.
-impl Log {
+impl StreamLog {
     /// Appends an empty node. `false`: an existing ID is not below `master`.
     pub fn append_empty_node<'a>(
         &mut self,
@@ -411,7 +413,7 @@ impl Log {
     ) -> bool {
         let fits = self.nodes.last().is_none_or(|node| node.last() < master);
         if fits {
-            self.nodes.push_back(Node::new(master, fields, 0));
+            self.nodes.push_back(StreamNode::new(master, fields, 0));
         }
         fits
     }
@@ -440,7 +442,7 @@ impl Log {
         &mut self,
         id: StreamId,
         is_deleted: bool,
-        push: impl FnOnce(&mut Node),
+        push: impl FnOnce(&mut StreamNode),
     ) -> bool {
         let Some(node) = self.nodes.last_mut() else { return false };
         let fits = if node.is_empty() { node.master() <= id } else { node.last() < id };
@@ -456,7 +458,7 @@ impl Log {
 
 impl Groups {
     /// Adds a group. `false`: the name exists.
-    pub fn add(&mut self, name: &[u8], group: Group) -> bool {
+    pub fn add(&mut self, name: &[u8], group: ConsumerGroup) -> bool {
         let groups = self.0.get_or_insert_default();
         if groups.contains_key(name) {
             return false;
@@ -472,24 +474,24 @@ impl Groups {
         Some(Self(Some(Box::new(BTreeMap::from([taken])))))
     }
 
-    fn find(&self, name: &[u8]) -> Option<&Cow<Group>> {
+    fn find(&self, name: &[u8]) -> Option<&Cow<ConsumerGroup>> {
         self.0.as_ref()?.get(name)
     }
 
-    fn find_mut(&mut self, name: &[u8]) -> Option<&mut Cow<Group>> {
+    fn find_mut(&mut self, name: &[u8]) -> Option<&mut Cow<ConsumerGroup>> {
         self.0.as_mut()?.get_mut(name)
     }
 
-    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut Group> {
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut ConsumerGroup> {
         self.find_mut(name).map(Cow::make_mut)
     }
 
-    pub fn get(&self, name: &[u8]) -> Option<&Group> {
+    pub fn get(&self, name: &[u8]) -> Option<&ConsumerGroup> {
         self.find(name).map(|group| &**group)
     }
 
     /// Replaces a group.
-    pub fn replace(&mut self, name: &[u8], group: Group) {
+    pub fn replace(&mut self, name: &[u8], group: ConsumerGroup) {
         if let Some(there) = self.find_mut(name) {
             *there = Cow::new(group);
         }
@@ -509,7 +511,7 @@ impl Groups {
     }
 
     /// The groups in the order of their names.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Group)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &ConsumerGroup)> {
         self.0.iter().flat_map(|groups| groups.iter()).map(|(name, group)| (&**name, &**group))
     }
 

@@ -17,14 +17,14 @@
 use std::mem::offset_of;
 
 use super::{Keyed, StreamId, StreamLimits};
-use crate::value::listpack::format::{Encoded, OVERHEAD_MAX, Writer, decode};
+use crate::value::listpack::format::{Encoded, ListpackWriter, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 use crate::value::{Defragmenter, Item};
 
 /// Consecutive entries. The fields that a new entry changes come last: see [`super::Parts`].
 #[derive(Clone)]
 #[repr(C)]
-pub struct Node {
+pub struct StreamNode {
     /// The ID that the node was made for. Redis would use it as the node's key.
     master: StreamId,
     block: SharedBlock,
@@ -46,7 +46,7 @@ pub struct Node {
 
 /// An entry in its node.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct StreamEntry<'a> {
     pub id: StreamId,
     pub is_deleted: bool,
     /// Whether its fields are the node's.
@@ -59,13 +59,13 @@ pub struct Entry<'a> {
     items: &'a [u8],
 }
 
-impl Keyed for Node {
+impl Keyed for StreamNode {
     fn id(&self) -> StreamId {
         self.master
     }
 }
 
-impl Node {
+impl StreamNode {
     /// The offset of the fields that a new entry changes.
     pub(super) const CHANGING_AT: usize = offset_of!(Self, last);
 
@@ -197,7 +197,7 @@ impl Node {
     /// Appends the listpack that Redis has for the node.
     pub fn append_packed(&self, output: &mut Vec<u8>) {
         output.reserve(self.packed_len_max());
-        let mut packed = Writer::begin(output);
+        let mut packed = ListpackWriter::begin(output);
         packed.push_integer(self.live.into());
         packed.push_integer(self.deleted.into());
         packed.push_integer(self.field_count.into());
@@ -225,7 +225,7 @@ impl Node {
     /// and how many were marked. Returns how many were marked.
     pub fn delete_until(
         &mut self,
-        mut cursor: Cursor,
+        mut cursor: StreamCursor,
         stop: impl Fn(StreamId, usize) -> bool,
     ) -> usize {
         let mut deleted = 0;
@@ -244,7 +244,7 @@ impl Node {
     }
 
     /// Marks an entry behind a place as deleted. Returns whether it existed.
-    pub fn delete(&mut self, mut cursor: Cursor, id: StreamId) -> bool {
+    pub fn delete(&mut self, mut cursor: StreamCursor, id: StreamId) -> bool {
         while let Some((at, entry)) = self.read(&mut cursor) {
             if entry.id >= id {
                 let found = entry.id == id && !entry.is_deleted;
@@ -326,18 +326,18 @@ impl Node {
     }
 
     /// The entries from a place on, including deleted ones.
-    pub fn entries_from(&self, cursor: Cursor) -> Entries<'_> {
+    pub fn entries_from(&self, cursor: StreamCursor) -> Entries<'_> {
         Entries { node: self, cursor }
     }
 
     /// The last entry, which may be deleted.
-    pub fn last_entry(&self) -> Option<Entry<'_>> {
+    pub fn last_entry(&self) -> Option<StreamEntry<'_>> {
         let mut cursor = self.cursor_at(self.last_at as usize, self.last);
         self.read(&mut cursor).map(|(_, entry)| entry)
     }
 
     /// The offset and the ID of the first entry from a place on that is not deleted.
-    pub fn first_live(&self, mut cursor: Cursor) -> Option<(u32, StreamId)> {
+    pub fn first_live(&self, mut cursor: StreamCursor) -> Option<(u32, StreamId)> {
         while let Some((at, entry)) = self.read(&mut cursor) {
             if !entry.is_deleted {
                 return Some((at as u32, entry.id));
@@ -366,13 +366,13 @@ impl Node {
     }
 
     /// The place of the first entry.
-    pub fn cursor(&self) -> Cursor {
+    pub fn cursor(&self) -> StreamCursor {
         let before_first = StreamId { seq: self.master.seq.wrapping_sub(1), ..self.master };
-        Cursor { at: self.entries_at as usize, before: before_first }
+        StreamCursor { at: self.entries_at as usize, before: before_first }
     }
 
     /// The place of the entry with this ID, which begins at `start`.
-    pub fn cursor_at(&self, start: usize, id: StreamId) -> Cursor {
+    pub fn cursor_at(&self, start: usize, id: StreamId) -> StreamCursor {
         let (bytes, mut at) = self.bytes_at(start);
         let lead = read_lead(bytes, &mut at);
         let seq = match lead {
@@ -380,7 +380,7 @@ impl Node {
             Lead { since_ms: 1.., .. } => 0,
             Lead { sequence, .. } => id.seq.wrapping_sub(sequence).wrapping_sub(1),
         };
-        Cursor { at: start, before: StreamId::new(id.ms.wrapping_sub(lead.since_ms), seq) }
+        StreamCursor { at: start, before: StreamId::new(id.ms.wrapping_sub(lead.since_ms), seq) }
     }
 
     /// The block with this offset, and the offset there.
@@ -394,7 +394,7 @@ impl Node {
 
     /// The offset of the next entry, and the entry.
     #[inline]
-    fn read(&self, cursor: &mut Cursor) -> Option<(usize, Entry<'_>)> {
+    fn read(&self, cursor: &mut StreamCursor) -> Option<(usize, StreamEntry<'_>)> {
         let start = cursor.at;
         let (bytes, mut at) = self.bytes_at(start);
         let in_block = at;
@@ -410,8 +410,8 @@ impl Node {
         for _ in 0..if has_same_fields { count } else { count * 2 } {
             at += decode(bytes, at).1;
         }
-        *cursor = Cursor { at: start + (at - in_block), before: id };
-        let entry = Entry {
+        *cursor = StreamCursor { at: start + (at - in_block), before: id };
+        let entry = StreamEntry {
             id,
             is_deleted: head & DELETED != 0,
             has_same_fields,
@@ -423,7 +423,7 @@ impl Node {
     }
 }
 
-impl<'a> Entry<'a> {
+impl<'a> StreamEntry<'a> {
     /// How many fields it has.
     pub fn len(&self) -> usize {
         self.count as usize
@@ -441,7 +441,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-impl<'a> IntoIterator for &Entry<'a> {
+impl<'a> IntoIterator for &StreamEntry<'a> {
     type Item = (Item<'a>, Item<'a>);
     type IntoIter = Pairs<'a>;
 
@@ -451,7 +451,7 @@ impl<'a> IntoIterator for &Entry<'a> {
 }
 
 /// Appends encoded items.
-fn push_all(packed: &mut Writer<'_>, items: &[u8]) {
+fn push_all(packed: &mut ListpackWriter<'_>, items: &[u8]) {
     let mut at = 0;
     while at < items.len() {
         let len = decode(items, at).1;
@@ -487,22 +487,22 @@ impl<'a> Iterator for Pairs<'a> {
 /// The entries of a node.
 #[derive(Clone)]
 pub struct Entries<'a> {
-    node: &'a Node,
-    cursor: Cursor,
+    node: &'a StreamNode,
+    cursor: StreamCursor,
 }
 
 impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
+    type Item = StreamEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         self.node.read(&mut self.cursor).map(|(_, entry)| entry)
     }
 }
 
 /// A place in a node: the offset of the next entry, and the ID of the one before it.
 #[derive(Clone, Copy)]
-pub struct Cursor {
+pub struct StreamCursor {
     at: usize,
     before: StreamId,
 }

@@ -1,11 +1,11 @@
 //! Walks through the entries of a stream, in order and in reverse.
 
-use super::{Entries, Entry, Log, Node, Records, RecordsBack, StreamId};
+use super::{Entries, IdMapIter, RecordsBack, StreamEntry, StreamId, StreamLog, StreamNode};
 
 /// Entries in order, without deleted ones.
 #[derive(Clone)]
 pub struct Range<'a> {
-    nodes: Records<'a, Node>,
+    nodes: IdMapIter<'a, StreamNode>,
     entries: Option<Entries<'a>>,
     start: StreamId,
     end: StreamId,
@@ -13,7 +13,7 @@ pub struct Range<'a> {
 
 impl<'a> Range<'a> {
     #[inline]
-    pub(super) fn new(log: &'a Log, start: StreamId, end: StreamId) -> Self {
+    pub(super) fn new(log: &'a StreamLog, start: StreamId, end: StreamId) -> Self {
         let mut nodes = log.nodes.iter_floor(start);
         let mut first = nodes.next();
         if first.is_some_and(|node| node.last() < start) {
@@ -24,13 +24,13 @@ impl<'a> Range<'a> {
 }
 
 impl<'a> Iterator for Range<'a> {
-    type Item = Entry<'a>;
+    type Item = StreamEntry<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
             let Some(entry) = self.entries.as_mut()?.next() else {
-                self.entries = self.nodes.next().map(Node::entries);
+                self.entries = self.nodes.next().map(StreamNode::entries);
                 continue;
             };
             if entry.id > self.end {
@@ -47,27 +47,27 @@ impl<'a> Iterator for Range<'a> {
 /// Entries in reverse order, without deleted ones. Except for a node's last entry, entries can only
 /// be read forwards, so they are noted first.
 pub struct RangeBack<'a> {
-    log: &'a Log,
-    nodes: RecordsBack<'a, Node>,
+    log: &'a StreamLog,
+    nodes: RecordsBack<'a, StreamNode>,
     /// The node of which only the last entry was returned.
-    begun: Option<&'a Node>,
-    entries: Vec<Entry<'a>>,
+    begun: Option<&'a StreamNode>,
+    entries: Vec<StreamEntry<'a>>,
     start: StreamId,
     end: StreamId,
 }
 
 impl<'a> RangeBack<'a> {
-    pub(super) fn new(log: &'a Log, start: StreamId, end: StreamId) -> Self {
+    pub(super) fn new(log: &'a StreamLog, start: StreamId, end: StreamId) -> Self {
         let (nodes, entries) = (log.nodes.iter_back_from(end), Vec::new());
         Self { log, nodes, begun: None, entries, start, end }
     }
 
-    fn wants(&self, entry: &Entry<'_>) -> bool {
+    fn wants(&self, entry: &StreamEntry<'_>) -> bool {
         !entry.is_deleted && (self.start..=self.end).contains(&entry.id)
     }
 
     /// Notes the wanted entries of a node.
-    fn note(&mut self, node: &'a Node) {
+    fn note(&mut self, node: &'a StreamNode) {
         let mut entries = std::mem::take(&mut self.entries);
         entries.reserve(node.live());
         entries.extend(self.log.entries_of(node).filter(|entry| self.wants(entry)));
@@ -76,9 +76,9 @@ impl<'a> RangeBack<'a> {
 }
 
 impl<'a> Iterator for RangeBack<'a> {
-    type Item = Entry<'a>;
+    type Item = StreamEntry<'a>;
 
-    fn next(&mut self) -> Option<Entry<'a>> {
+    fn next(&mut self) -> Option<StreamEntry<'a>> {
         loop {
             if let Some(entry) = self.entries.pop() {
                 return Some(entry);

@@ -6,11 +6,11 @@ use super::*;
 
 type Model = BTreeMap<StreamId, Vec<Vec<u8>>>;
 
-fn contents<'a>(entries: impl Iterator<Item = Entry<'a>>) -> Vec<(StreamId, Vec<Vec<u8>>)> {
+fn contents<'a>(entries: impl Iterator<Item = StreamEntry<'a>>) -> Vec<(StreamId, Vec<Vec<u8>>)> {
     entries.map(|entry| (entry.id, items(&entry))).collect()
 }
 
-fn items(entry: &Entry<'_>) -> Vec<Vec<u8>> {
+fn items(entry: &StreamEntry<'_>) -> Vec<Vec<u8>> {
     entry.iter().flat_map(|(field, value)| [field.to_vec(), value.to_vec()]).collect()
 }
 
@@ -20,7 +20,7 @@ fn expected<'a>(
     entries.map(|(id, items)| (*id, items.clone())).collect()
 }
 
-fn append(log: &mut Log, id: StreamId, items: &[Vec<u8>], limits: StreamLimits) {
+fn append(log: &mut StreamLog, id: StreamId, items: &[Vec<u8>], limits: StreamLimits) {
     let bytes = items.iter().map(Vec::len).sum();
     log.append(id, items.iter().map(Item::from), bytes, limits);
 }
@@ -67,19 +67,19 @@ proptest! {
                 7 => prop_assert_eq!(log.delete(id), model.remove(&id).is_some()),
                 8 => {
                     let len = model.len().saturating_sub(ms as usize);
-                    let trimmed = log.trim(Trim::Len(len), false, 0);
+                    let trimmed = log.trim(StreamTrim::Len(len), false, 0);
                     prop_assert_eq!(trimmed, model.len() - len);
                     (0..trimmed).for_each(|_| drop(model.pop_first()));
                 }
                 9 => {
-                    let trimmed = log.trim(Trim::Id(id), false, 0);
+                    let trimmed = log.trim(StreamTrim::Id(id), false, 0);
                     let kept = model.split_off(&id);
                     prop_assert_eq!(trimmed, model.len());
                     model = kept;
                 }
                 10 => {
                     let len = model.len().saturating_sub(ms as usize);
-                    let trimmed = log.trim(Trim::Len(len), true, 20);
+                    let trimmed = log.trim(StreamTrim::Len(len), true, 20);
                     prop_assert!(trimmed <= 20 && log.len() >= len);
                     (0..trimmed).for_each(|_| drop(model.pop_first()));
                 }
@@ -114,7 +114,7 @@ fn nodes_end_where_redis_ends_them() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
     // Miri needs a minute for a thousand entries.
     for (fields, len, count, nodes) in NODES.iter().filter(|row| !cfg!(miri) || row.2 < 30) {
-        let mut log = Log::default();
+        let mut log = StreamLog::default();
         for number in 1..=*count {
             let items: Vec<_> = (0..*fields)
                 .flat_map(|field| [format!("field{field}").into_bytes(), vec![b'x'; *len]])
@@ -139,7 +139,7 @@ const NODES: &[(usize, usize, u64, usize)] = &[
 #[test]
 fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {
     let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
-    let mut log = Log::default();
+    let mut log = StreamLog::default();
     for number in 0..100 {
         let items = [
             b"field1".to_vec(),
@@ -162,14 +162,14 @@ fn an_entry_with_the_fields_of_its_node_takes_a_byte_and_its_values() {
 
 #[test]
 fn what_is_pending_belongs_to_one_consumer() {
-    let mut group = Group::new(StreamId::ZERO, None);
+    let mut group = ConsumerGroup::new(StreamId::ZERO, None);
     let [a, b] = [b"a", b"b"].map(|name| group.add_consumer(name, 5));
     let id = |seq| StreamId::new(1, seq);
     (1..=4).for_each(|seq| group.assign(id(seq), a, 7, 1));
     let pinned = group.clone();
     group.assign(id(2), b, 8, 2);
     assert!(group.acknowledge(id(1)) && !group.acknowledge(id(1)));
-    let ids = |group: &Group, consumer| -> Vec<u64> {
+    let ids = |group: &ConsumerGroup, consumer| -> Vec<u64> {
         group.pending_from(StreamId::ZERO, consumer).map(|pending| pending.id.seq).collect()
     };
     assert_eq!(
@@ -195,7 +195,7 @@ proptest! {
         steps in proptest::collection::vec((0..10u8, 0..400u64, 0..3usize), 1..if cfg!(miri) { 80 } else { 700 })
     ) {
         const NAMES: [&[u8]; 3] = [b"one", b"two", b"three"];
-        let (mut group, mut model) = (Group::new(StreamId::ZERO, None), BTreeMap::new());
+        let (mut group, mut model) = (ConsumerGroup::new(StreamId::ZERO, None), BTreeMap::new());
         let mut clones = Vec::new();
         for (step, (what, seq, name)) in steps.into_iter().enumerate() {
             let (id, now_ms) = (StreamId::new(seq / 90, seq), step as i64);
@@ -259,10 +259,10 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
     add(&mut deleted, 12);
     assert!(!deleted.log().only_grew(before.log()));
     let mut trimmed = stream.clone();
-    trimmed.log_mut().trim(Trim::Len(5), false, 0);
+    trimmed.log_mut().trim(StreamTrim::Len(5), false, 0);
     assert!(!trimmed.log().only_grew(before.log()));
 
-    assert!(stream.groups_mut().add(b"g", Group::new(StreamId::ZERO, None)));
+    assert!(stream.groups_mut().add(b"g", ConsumerGroup::new(StreamId::ZERO, None)));
     let before = stream.clone();
     add(&mut stream, 12);
     assert!(stream.groups().is_same(before.groups(), b"g"));
@@ -275,7 +275,7 @@ fn whether_a_log_only_grew_and_a_group_is_the_same() {
 /// If a free number had to be searched among all numbers, this would take minutes.
 #[test]
 fn consumers_get_numbers_that_are_free_without_a_search() {
-    let mut group = Group::new(StreamId::ZERO, None);
+    let mut group = ConsumerGroup::new(StreamId::ZERO, None);
     let name = |number: u32| number.to_le_bytes();
     let many = if cfg!(miri) { 100 } else { 600_000 };
     for number in 0..many {
@@ -295,11 +295,11 @@ fn consumers_get_numbers_that_are_free_without_a_search() {
 /// A node that is too long for a listpack could not be written to a snapshot.
 #[test]
 fn no_node_gets_longer_than_a_listpack_may_be() {
-    assert!(Log::takes(2, NODE_BYTES_MAX / 2) && !Log::takes(2, NODE_BYTES_MAX));
-    assert!(!Log::takes(2, NODE_BYTES_MAX - 4) && !Log::takes(usize::MAX, usize::MAX));
-    assert!(!Log::takes(NODE_BYTES_MAX / 2, 0));
+    assert!(StreamLog::takes(2, NODE_BYTES_MAX / 2) && !StreamLog::takes(2, NODE_BYTES_MAX));
+    assert!(!StreamLog::takes(2, NODE_BYTES_MAX - 4) && !StreamLog::takes(usize::MAX, usize::MAX));
+    assert!(!StreamLog::takes(NODE_BYTES_MAX / 2, 0));
     let without_limits = StreamLimits { node_bytes_max: 0, node_entries_max: 0 };
-    let node = Node::new(StreamId::new(1, 1), [Item::Bytes(b"f")].into_iter(), 0);
+    let node = StreamNode::new(StreamId::new(1, 1), [Item::Bytes(b"f")].into_iter(), 0);
     assert!(node.has_room(2, NODE_BYTES_MAX / 2, without_limits));
     assert!(!node.has_room(2, NODE_BYTES_MAX - 40, without_limits));
 }
@@ -307,7 +307,7 @@ fn no_node_gets_longer_than_a_listpack_may_be() {
 /// The first entry is known, however many deleted entries come before it.
 #[test]
 fn the_first_entry_is_found_without_a_walk() {
-    let mut log = Log::default();
+    let mut log = StreamLog::default();
     assert!(log.append_empty_node(StreamId::new(1, 0), std::iter::empty()));
     let many: u64 = if cfg!(miri) { 50 } else { 20_000 };
     for ms in 1..=many {

@@ -1,60 +1,60 @@
 //! The commands of histories, and how they are sent.
 
 /// A key's number; [`key_name`] is its name on the server.
-pub type Key = u16;
+pub type KeyNumber = u16;
 /// An element's number; [`member_name`] is its name on the server.
-pub type Member = u8;
+pub type MemberNumber = u8;
 
 /// One command. Keys hold values of one type at most: the code that draws commands sees to that.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
-    Del(Vec<Key>),
+pub enum HistoryCommand {
+    Del(Vec<KeyNumber>),
     /// From one key to another, whatever that holds.
-    Copy(Key, Key),
+    Copy(KeyNumber, KeyNumber),
 
-    Get(Key),
-    Set(Key, Vec<u8>),
-    SetNx(Key, Vec<u8>),
-    Incr(Key),
-    Append(Key, Vec<u8>),
-    GetDel(Key),
-    MSet(Vec<(Key, Vec<u8>)>),
-    MGet(Vec<Key>),
+    Get(KeyNumber),
+    Set(KeyNumber, Vec<u8>),
+    SetNx(KeyNumber, Vec<u8>),
+    Incr(KeyNumber),
+    Append(KeyNumber, Vec<u8>),
+    GetDel(KeyNumber),
+    MSet(Vec<(KeyNumber, Vec<u8>)>),
+    MGet(Vec<KeyNumber>),
 
-    SAdd(Key, Vec<Member>),
-    SRem(Key, Vec<Member>),
-    SIsMember(Key, Member),
-    SCard(Key),
-    SMembers(Key),
-    SPop(Key),
-    SMove(Key, Key, Member),
-    SInter(Vec<Key>),
-    SInterStore(Key, Vec<Key>),
-    SUnionStore(Key, Vec<Key>),
+    SAdd(KeyNumber, Vec<MemberNumber>),
+    SRem(KeyNumber, Vec<MemberNumber>),
+    SIsMember(KeyNumber, MemberNumber),
+    SCard(KeyNumber),
+    SMembers(KeyNumber),
+    SPop(KeyNumber),
+    SMove(KeyNumber, KeyNumber, MemberNumber),
+    SInter(Vec<KeyNumber>),
+    SInterStore(KeyNumber, Vec<KeyNumber>),
+    SUnionStore(KeyNumber, Vec<KeyNumber>),
 
-    ZAdd(Key, Vec<(Member, i64)>),
-    ZIncrBy(Key, i64, Member),
-    ZRem(Key, Vec<Member>),
-    ZScore(Key, Member),
-    ZRank(Key, Member),
+    ZAdd(KeyNumber, Vec<(MemberNumber, i64)>),
+    ZIncrBy(KeyNumber, i64, MemberNumber),
+    ZRem(KeyNumber, Vec<MemberNumber>),
+    ZScore(KeyNumber, MemberNumber),
+    ZRank(KeyNumber, MemberNumber),
     /// The whole, with scores.
-    ZRange(Key),
-    ZPopMin(Key),
+    ZRange(KeyNumber),
+    ZPopMin(KeyNumber),
     /// All of the second to the first.
-    ZRangeStore(Key, Key),
+    ZRangeStore(KeyNumber, KeyNumber),
     /// With the sums of the scores.
-    ZUnionStore(Key, Vec<Key>),
+    ZUnionStore(KeyNumber, Vec<KeyNumber>),
 
-    HSet(Key, Vec<(Member, Vec<u8>)>),
-    HGet(Key, Member),
-    HDel(Key, Vec<Member>),
-    HIncrBy(Key, Member, i64),
-    HLen(Key),
-    HGetAll(Key),
+    HSet(KeyNumber, Vec<(MemberNumber, Vec<u8>)>),
+    HGet(KeyNumber, MemberNumber),
+    HDel(KeyNumber, Vec<MemberNumber>),
+    HIncrBy(KeyNumber, MemberNumber, i64),
+    HLen(KeyNumber),
+    HGetAll(KeyNumber),
 }
 
-impl Command {
-    pub fn keys(&self) -> Vec<Key> {
+impl HistoryCommand {
+    pub fn keys(&self) -> Vec<KeyNumber> {
         match self {
             Self::Get(key)
             | Self::Set(key, _)
@@ -97,11 +97,11 @@ impl Command {
         let words = |words: &[&str]| -> Vec<Vec<u8>> {
             words.iter().map(|word| word.as_bytes().to_vec()).collect()
         };
-        let named = |name: &str, keys: &[Key]| -> Vec<Vec<u8>> {
+        let named = |name: &str, keys: &[KeyNumber]| -> Vec<Vec<u8>> {
             let keys = keys.iter().map(|key| key_name(*key));
             std::iter::once(name.as_bytes().to_vec()).chain(keys).collect()
         };
-        let members = |members: &[Member]| -> Vec<Vec<u8>> {
+        let members = |members: &[MemberNumber]| -> Vec<Vec<u8>> {
             members.iter().map(|member| member_name(*member)).collect()
         };
         let number = |number: i64| vec![number.to_string().into_bytes()];
@@ -130,7 +130,8 @@ impl Command {
             Self::SInterStore(..) => (named("SINTERSTORE", &self.keys()), vec![]),
             Self::SUnionStore(..) => (named("SUNIONSTORE", &self.keys()), vec![]),
             Self::ZAdd(key, pairs) => {
-                let pair = |(member, score): &(Member, i64)| [number(*score), members(&[*member])];
+                let pair =
+                    |(member, score): &(MemberNumber, i64)| [number(*score), members(&[*member])];
                 (named("ZADD", &[*key]), pairs.iter().flat_map(pair).flatten().collect())
             }
             Self::ZIncrBy(key, by, member) => {
@@ -167,11 +168,11 @@ impl Command {
 }
 
 /// `key:N`.
-pub fn key_name(key: Key) -> Vec<u8> {
+pub fn key_name(key: KeyNumber) -> Vec<u8> {
     format!("key:{key}").into_bytes()
 }
 
 /// `mN`.
-pub fn member_name(member: Member) -> Vec<u8> {
+pub fn member_name(member: MemberNumber) -> Vec<u8> {
     format!("m{member}").into_bytes()
 }

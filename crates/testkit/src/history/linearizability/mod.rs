@@ -13,21 +13,21 @@ mod state;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 
-pub use command::{Command, Key, Member, key_name, member_name};
-use state::{State, Value};
+pub use command::{HistoryCommand, KeyNumber, MemberNumber, key_name, member_name};
+use state::{ModelState, ModelValue};
 
-use crate::Reply;
+use crate::ReplyFrame;
 
 /// What must take effect at one instant between its start and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operation {
-    Single(Command),
+    Single(HistoryCommand),
     /// MULTI ... EXEC; the reply is EXEC's.
-    Transaction(Vec<Command>),
+    Transaction(Vec<HistoryCommand>),
     /// WATCH, GET that answered `seen`, MULTI, SET, EXEC that ran. At the instant of EXEC the key
     /// still held `seen`. (The GET is a record of its own, and so is nothing when EXEC gave up.)
     CompareAndSet {
-        key: Key,
+        key: KeyNumber,
         seen: Option<Vec<u8>>,
         value: Vec<u8>,
     },
@@ -39,21 +39,21 @@ pub enum Operation {
 
 /// An operation of one client, with the times between which it took effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct OperationRecord {
     pub client: usize,
     /// Before it was sent.
     pub start_ns: u64,
     /// After its reply came.
     pub end_ns: u64,
     pub operation: Operation,
-    pub reply: Reply,
+    pub reply: ReplyFrame,
 }
 
 /// Where the search ended when it found no order.
 #[derive(Debug)]
 pub struct Violation {
     /// The component's keys.
-    pub keys: Vec<Key>,
+    pub keys: Vec<KeyNumber>,
     /// Operations in the longest order that was found.
     pub explained: usize,
     /// The operations of the component around the first one that fits nowhere, as text.
@@ -62,7 +62,7 @@ pub struct Violation {
 
 /// Whether there is an order of all operations, each between its start and its end, in which a
 /// server that starts empty gives exactly these replies.
-pub fn check(history: &[Record]) -> Result<(), Violation> {
+pub fn check(history: &[OperationRecord]) -> Result<(), Violation> {
     for component in components(history) {
         check_component(&component)?;
     }
@@ -70,17 +70,17 @@ pub fn check(history: &[Record]) -> Result<(), Violation> {
 }
 
 impl Operation {
-    pub fn keys(&self) -> Vec<Key> {
+    pub fn keys(&self) -> Vec<KeyNumber> {
         match self {
             Self::Single(command) => command.keys(),
-            Self::Transaction(commands) => commands.iter().flat_map(Command::keys).collect(),
+            Self::Transaction(commands) => commands.iter().flat_map(HistoryCommand::keys).collect(),
             Self::CompareAndSet { key, .. } => vec![*key],
             Self::Flush | Self::Swap => vec![],
         }
     }
 
     /// The state after the operation, if the server could have given this reply.
-    fn apply(&self, state: &State, reply: &Reply) -> Option<State> {
+    fn apply(&self, state: &ModelState, reply: &ReplyFrame) -> Option<ModelState> {
         let mut next = state.clone();
         let possible = match self {
             Self::Single(command) => next.apply(command, reply),
@@ -89,18 +89,18 @@ impl Operation {
                     && commands.iter().zip(reply.items()).all(|(one, reply)| next.apply(one, reply))
             }
             Self::CompareAndSet { key, seen, value } => {
-                let there = seen.clone().map(Value::Text);
+                let there = seen.clone().map(ModelValue::Text);
                 let unchanged = next.value(*key) == there.as_ref();
-                let set = Command::Set(*key, value.clone());
+                let set = HistoryCommand::Set(*key, value.clone());
                 unchanged && reply.items().len() == 1 && next.apply(&set, &reply.items()[0])
             }
             Self::Flush => {
                 next.clear();
-                *reply == Reply::simple("OK")
+                *reply == ReplyFrame::simple("OK")
             }
             Self::Swap => {
                 next.swap();
-                *reply == Reply::simple("OK")
+                *reply == ReplyFrame::simple("OK")
             }
         };
         possible.then_some(next)
@@ -108,13 +108,13 @@ impl Operation {
 }
 
 /// Operations that share keys, directly or through others, in order of their start.
-fn components(history: &[Record]) -> Vec<Vec<&Record>> {
+fn components(history: &[OperationRecord]) -> Vec<Vec<&OperationRecord>> {
     if history.iter().any(|record| record.operation.keys().is_empty()) {
         let mut all: Vec<_> = history.iter().collect();
         all.sort_by_key(|record| record.start_ns);
         return vec![all];
     }
-    let mut parent: BTreeMap<Key, Key> = BTreeMap::new();
+    let mut parent: BTreeMap<KeyNumber, KeyNumber> = BTreeMap::new();
     for record in history {
         let keys = record.operation.keys();
         for key in &keys {
@@ -123,7 +123,7 @@ fn components(history: &[Record]) -> Vec<Vec<&Record>> {
             parent.insert(other, one);
         }
     }
-    let mut groups: BTreeMap<Key, Vec<&Record>> = BTreeMap::new();
+    let mut groups: BTreeMap<KeyNumber, Vec<&OperationRecord>> = BTreeMap::new();
     for record in history {
         if let Some(key) = record.operation.keys().first() {
             groups.entry(root(&parent, *key)).or_default().push(record);
@@ -136,7 +136,7 @@ fn components(history: &[Record]) -> Vec<Vec<&Record>> {
     groups
 }
 
-fn root(parent: &BTreeMap<Key, Key>, mut key: Key) -> Key {
+fn root(parent: &BTreeMap<KeyNumber, KeyNumber>, mut key: KeyNumber) -> KeyNumber {
     while parent[&key] != key {
         key = parent[&key];
     }
@@ -146,7 +146,7 @@ fn root(parent: &BTreeMap<Key, Key>, mut key: Key) -> Key {
 /// A way into the search: operation `index` was put next, from this state.
 struct Choice {
     index: usize,
-    before: State,
+    before: ModelState,
 }
 
 /// Operations already ordered, as a set: all below `frontier`, and `beyond` it these.
@@ -181,9 +181,9 @@ impl Ordered {
 
 /// Depth first, with an explicit stack: at each depth any operation may come next that started
 /// before the earliest end among those not yet ordered.
-fn check_component(records: &[&Record]) -> Result<(), Violation> {
+fn check_component(records: &[&OperationRecord]) -> Result<(), Violation> {
     let mut ordered = Ordered { taken: vec![false; records.len()], ..Ordered::default() };
-    let mut state = State::default();
+    let mut state = ModelState::default();
     let mut choices: Vec<Choice> = Vec::new();
     let mut seen = HashSet::new();
     let mut try_from = 0;
@@ -209,17 +209,17 @@ fn check_component(records: &[&Record]) -> Result<(), Violation> {
     Ok(())
 }
 
-type Seen = HashSet<((usize, Vec<usize>), State)>;
+type Seen = HashSet<((usize, Vec<usize>), ModelState)>;
 
 /// The first operation from `try_from` on that may come next and leads to a configuration that
 /// was not seen before.
 fn next_choice(
-    records: &[&Record],
+    records: &[&OperationRecord],
     ordered: &Ordered,
-    state: &State,
+    state: &ModelState,
     try_from: usize,
     seen: &mut Seen,
-) -> Option<(usize, State)> {
+) -> Option<(usize, ModelState)> {
     let mut deadline = u64::MAX;
     let mut index = ordered.frontier;
     let mut window: Vec<usize> = Vec::new();
@@ -259,7 +259,7 @@ fn next_choice(
     None
 }
 
-fn violation(records: &[&Record], explained: usize, stuck_at: usize) -> Violation {
+fn violation(records: &[&OperationRecord], explained: usize, stuck_at: usize) -> Violation {
     let mut keys: Vec<_> = records.iter().flat_map(|record| record.operation.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
@@ -285,18 +285,23 @@ const SHOWN_AFTER: usize = 8;
 mod tests {
     use super::*;
 
-    fn record(client: usize, times: (u64, u64), command: Command, reply: Reply) -> Record {
+    fn record(
+        client: usize,
+        times: (u64, u64),
+        command: HistoryCommand,
+        reply: ReplyFrame,
+    ) -> OperationRecord {
         let operation = Operation::Single(command);
-        Record { client, start_ns: times.0, end_ns: times.1, operation, reply }
+        OperationRecord { client, start_ns: times.0, end_ns: times.1, operation, reply }
     }
 
-    fn set(times: (u64, u64), value: &str) -> Record {
-        record(0, times, Command::Set(0, value.into()), Reply::simple("OK"))
+    fn set(times: (u64, u64), value: &str) -> OperationRecord {
+        record(0, times, HistoryCommand::Set(0, value.into()), ReplyFrame::simple("OK"))
     }
 
-    fn get(times: (u64, u64), value: Option<&str>) -> Record {
-        let reply = value.map_or(Reply::Null { kind: b'$' }, Reply::bulk);
-        record(1, times, Command::Get(0), reply)
+    fn get(times: (u64, u64), value: Option<&str>) -> OperationRecord {
+        let reply = value.map_or(ReplyFrame::Null { kind: b'$' }, ReplyFrame::bulk);
+        record(1, times, HistoryCommand::Get(0), reply)
     }
 
     #[test]
@@ -322,16 +327,18 @@ mod tests {
 
     #[test]
     fn a_lost_increment_is_a_violation() {
-        let increment =
-            |client, value| record(client, (0, 10), Command::Incr(3), Reply::integer(value));
+        let increment = |client, value| {
+            record(client, (0, 10), HistoryCommand::Incr(3), ReplyFrame::integer(value))
+        };
         assert!(check(&[increment(0, 2), increment(1, 1)]).is_ok());
         assert!(check(&[increment(0, 1), increment(1, 1)]).is_err());
     }
 
     #[test]
     fn a_pipeline_runs_in_order() {
-        let increment =
-            |client, value| record(client, (0, 10), Command::Incr(3), Reply::integer(value));
+        let increment = |client, value| {
+            record(client, (0, 10), HistoryCommand::Incr(3), ReplyFrame::integer(value))
+        };
         assert!(check(&[increment(0, 1), increment(0, 2)]).is_ok());
         assert!(check(&[increment(0, 2), increment(0, 1)]).is_err());
     }
@@ -339,11 +346,13 @@ mod tests {
     #[test]
     fn a_torn_mset_is_a_violation() {
         let pairs = vec![(0, b"x".to_vec()), (1, b"y".to_vec())];
-        let write = record(0, (0, 100), Command::MSet(pairs), Reply::simple("OK"));
+        let write = record(0, (0, 100), HistoryCommand::MSet(pairs), ReplyFrame::simple("OK"));
         let read = |one: Option<&str>, other: Option<&str>| {
-            let value = |value: Option<&str>| value.map_or(Reply::Null { kind: b'$' }, Reply::bulk);
-            let reply = Reply::array(vec![value(one), value(other)]);
-            record(1, (10, 20), Command::MGet(vec![0, 1]), reply)
+            let value = |value: Option<&str>| {
+                value.map_or(ReplyFrame::Null { kind: b'$' }, ReplyFrame::bulk)
+            };
+            let reply = ReplyFrame::array(vec![value(one), value(other)]);
+            record(1, (10, 20), HistoryCommand::MGet(vec![0, 1]), reply)
         };
         assert!(check(&[write.clone(), read(Some("x"), Some("y"))]).is_ok());
         assert!(check(&[write.clone(), read(None, None)]).is_ok());
@@ -352,19 +361,19 @@ mod tests {
 
     #[test]
     fn a_transaction_is_one_instant() {
-        let transaction = |client, times, before: Option<&str>, after: &str| Record {
+        let transaction = |client, times, before: Option<&str>, after: &str| OperationRecord {
             client,
             start_ns: times,
             end_ns: 100,
             operation: Operation::Transaction(vec![
-                Command::Get(0),
-                Command::Set(0, after.into()),
-                Command::Get(0),
+                HistoryCommand::Get(0),
+                HistoryCommand::Set(0, after.into()),
+                HistoryCommand::Get(0),
             ]),
-            reply: Reply::array(vec![
-                before.map_or(Reply::Null { kind: b'$' }, Reply::bulk),
-                Reply::simple("OK"),
-                Reply::bulk(after),
+            reply: ReplyFrame::array(vec![
+                before.map_or(ReplyFrame::Null { kind: b'$' }, ReplyFrame::bulk),
+                ReplyFrame::simple("OK"),
+                ReplyFrame::bulk(after),
             ]),
         };
         assert!(check(&[transaction(0, 0, None, "a"), transaction(1, 0, Some("a"), "b")]).is_ok());
@@ -373,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_swap_on_a_value_that_has_changed_is_a_violation() {
-        let swap = Record {
+        let swap = OperationRecord {
             client: 2,
             start_ns: 20,
             end_ns: 30,
@@ -382,7 +391,7 @@ mod tests {
                 seen: Some(b"a".to_vec()),
                 value: b"c".to_vec(),
             },
-            reply: Reply::array(vec![Reply::simple("OK")]),
+            reply: ReplyFrame::array(vec![ReplyFrame::simple("OK")]),
         };
         assert!(check(&[set((0, 1), "a"), swap.clone(), get((40, 41), Some("c"))]).is_ok());
         let changed = set((10, 11), "b");
@@ -393,19 +402,25 @@ mod tests {
     fn what_concerns_all_keys_is_one_instant() {
         let whole = |operation, times: (u64, u64)| {
             let (start_ns, end_ns) = times;
-            Record { client: 3, start_ns, end_ns, operation, reply: Reply::simple("OK") }
+            OperationRecord {
+                client: 3,
+                start_ns,
+                end_ns,
+                operation,
+                reply: ReplyFrame::simple("OK"),
+            }
         };
         let other = |times, value: Option<&str>| {
-            let reply = value.map_or(Reply::Null { kind: b'$' }, Reply::bulk);
-            record(2, times, Command::Get(9), reply)
+            let reply = value.map_or(ReplyFrame::Null { kind: b'$' }, ReplyFrame::bulk);
+            record(2, times, HistoryCommand::Get(9), reply)
         };
         let swap = |times| whole(Operation::Swap, times);
         let flush = whole(Operation::Flush, (10, 40));
         let begin = [
             set((0, 1), "a"),
-            record(0, (2, 3), Command::Set(9, b"b".into()), Reply::simple("OK")),
+            record(0, (2, 3), HistoryCommand::Set(9, b"b".into()), ReplyFrame::simple("OK")),
         ];
-        let seen = |records: &[Record]| check(&[&begin[..], records].concat()).is_ok();
+        let seen = |records: &[OperationRecord]| check(&[&begin[..], records].concat()).is_ok();
         assert!(seen(&[swap((10, 40)), get((15, 16), None), other((20, 21), None)]));
         assert!(!seen(&[swap((10, 40)), get((15, 16), None), other((20, 21), Some("b"))]));
         assert!(seen(&[
@@ -420,7 +435,8 @@ mod tests {
 
     #[test]
     fn components_are_judged_apart() {
-        let other = record(0, (5, 6), Command::Set(9, b"z".to_vec()), Reply::simple("OK"));
+        let other =
+            record(0, (5, 6), HistoryCommand::Set(9, b"z".to_vec()), ReplyFrame::simple("OK"));
         let history = [set((0, 1), "a"), other, get((2, 3), None)];
         let violation = check(&history).expect_err("the read is stale");
         assert_eq!(violation.keys, [0]);
@@ -429,9 +445,10 @@ mod tests {
 
     #[test]
     fn a_member_is_popped_once() {
-        let add = record(0, (0, 1), Command::SAdd(0, vec![1, 2]), Reply::integer(2));
-        let pop =
-            |client, member: &str| record(client, (2, 10), Command::SPop(0), Reply::bulk(member));
+        let add = record(0, (0, 1), HistoryCommand::SAdd(0, vec![1, 2]), ReplyFrame::integer(2));
+        let pop = |client, member: &str| {
+            record(client, (2, 10), HistoryCommand::SPop(0), ReplyFrame::bulk(member))
+        };
         let all = |one, other| [add.clone(), pop(1, one), pop(2, other)];
         assert!(check(&all("m1", "m2")).is_ok());
         assert!(check(&all("m2", "m1")).is_ok());
@@ -441,10 +458,10 @@ mod tests {
 
     #[test]
     fn a_member_that_moves_is_in_one_place() {
-        let add = record(0, (0, 1), Command::SAdd(0, vec![1]), Reply::integer(1));
-        let moved = record(1, (2, 100), Command::SMove(0, 1, 1), Reply::integer(1));
+        let add = record(0, (0, 1), HistoryCommand::SAdd(0, vec![1]), ReplyFrame::integer(1));
+        let moved = record(1, (2, 100), HistoryCommand::SMove(0, 1, 1), ReplyFrame::integer(1));
         let look = |times, key, is_there| {
-            record(2, times, Command::SIsMember(key, 1), Reply::integer(is_there))
+            record(2, times, HistoryCommand::SIsMember(key, 1), ReplyFrame::integer(is_there))
         };
         let seen = |source, target| {
             check(&[
@@ -460,35 +477,45 @@ mod tests {
 
     #[test]
     fn an_intersection_is_of_one_instant() {
-        let text = |member: &str| Reply::array(vec![Reply::bulk(member)]);
-        let history = |seen: Reply| {
+        let text = |member: &str| ReplyFrame::array(vec![ReplyFrame::bulk(member)]);
+        let history = |seen: ReplyFrame| {
             let add = |time, member| {
-                let both = vec![Command::SAdd(0, vec![member]), Command::SAdd(1, vec![member])];
-                let drop = vec![Command::Del(vec![0, 1])];
-                let replies = vec![Reply::integer(if time == 0 { 0 } else { 2 })];
-                let replies = [replies, vec![Reply::integer(1), Reply::integer(1)]].concat();
-                Record {
+                let both = vec![
+                    HistoryCommand::SAdd(0, vec![member]),
+                    HistoryCommand::SAdd(1, vec![member]),
+                ];
+                let drop = vec![HistoryCommand::Del(vec![0, 1])];
+                let replies = vec![ReplyFrame::integer(if time == 0 { 0 } else { 2 })];
+                let replies =
+                    [replies, vec![ReplyFrame::integer(1), ReplyFrame::integer(1)]].concat();
+                OperationRecord {
                     client: 0,
                     start_ns: time,
                     end_ns: time + 50,
                     operation: Operation::Transaction([drop, both].concat()),
-                    reply: Reply::array(replies),
+                    reply: ReplyFrame::array(replies),
                 }
             };
-            [add(0, 1), add(60, 2), record(1, (70, 80), Command::SInter(vec![0, 1]), seen)]
+            [add(0, 1), add(60, 2), record(1, (70, 80), HistoryCommand::SInter(vec![0, 1]), seen)]
         };
         assert!(check(&history(text("m1"))).is_ok());
         assert!(check(&history(text("m2"))).is_ok());
-        assert!(check(&history(Reply::array(vec![]))).is_err());
+        assert!(check(&history(ReplyFrame::array(vec![]))).is_err());
     }
 
     #[test]
     fn scores_and_ranks_are_of_one_order() {
-        let add = record(0, (0, 1), Command::ZAdd(0, vec![(1, 5), (2, 3)]), Reply::integer(2));
+        let add = record(
+            0,
+            (0, 1),
+            HistoryCommand::ZAdd(0, vec![(1, 5), (2, 3)]),
+            ReplyFrame::integer(2),
+        );
         let increment = |client, times, reply: &str| {
-            record(client, times, Command::ZIncrBy(0, 4, 2), Reply::bulk(reply))
+            record(client, times, HistoryCommand::ZIncrBy(0, 4, 2), ReplyFrame::bulk(reply))
         };
-        let rank = |times, rank| record(3, times, Command::ZRank(0, 2), Reply::integer(rank));
+        let rank =
+            |times, rank| record(3, times, HistoryCommand::ZRank(0, 2), ReplyFrame::integer(rank));
         let once = increment(1, (2, 10), "7");
         assert!(check(&[add.clone(), once.clone(), rank((3, 4), 0)]).is_ok());
         assert!(check(&[add.clone(), once.clone(), rank((3, 4), 1)]).is_ok());
@@ -496,8 +523,8 @@ mod tests {
         assert!(check(&[add.clone(), once.clone(), increment(2, (2, 10), "11")]).is_ok());
         assert!(check(&[add.clone(), once.clone(), increment(2, (2, 10), "7")]).is_err());
         let pop = |reply: [&str; 2]| {
-            let reply = Reply::array(reply.map(Reply::bulk).to_vec());
-            record(3, (20, 21), Command::ZPopMin(0), reply)
+            let reply = ReplyFrame::array(reply.map(ReplyFrame::bulk).to_vec());
+            record(3, (20, 21), HistoryCommand::ZPopMin(0), reply)
         };
         assert!(check(&[add.clone(), once.clone(), pop(["m1", "5"])]).is_ok());
         assert!(check(&[add, once, pop(["m2", "3"])]).is_err());
@@ -506,13 +533,14 @@ mod tests {
     #[test]
     fn a_hash_is_read_as_a_whole() {
         let pairs = |one: &str, other: &str| vec![(1, one.into()), (2, other.into())];
-        let write =
-            |times, pairs, new| record(0, times, Command::HSet(0, pairs), Reply::integer(new));
+        let write = |times, pairs, new| {
+            record(0, times, HistoryCommand::HSet(0, pairs), ReplyFrame::integer(new))
+        };
         let first = write((0, 1), pairs("a", "b"), 2);
         let second = write((2, 100), pairs("c", "d"), 0);
         let seen = |one: &str, other: &str| {
-            let reply = ["m2", other, "m1", one].map(Reply::bulk).to_vec();
-            let read = record(1, (10, 20), Command::HGetAll(0), Reply::array(reply));
+            let reply = ["m2", other, "m1", one].map(ReplyFrame::bulk).to_vec();
+            let read = record(1, (10, 20), HistoryCommand::HGetAll(0), ReplyFrame::array(reply));
             check(&[first.clone(), second.clone(), read])
         };
         assert!(seen("a", "b").is_ok() && seen("c", "d").is_ok());

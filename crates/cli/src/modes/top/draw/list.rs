@@ -9,13 +9,13 @@ use ratatui::{
 
 use super::{
     super::{
-        model::Model,
-        table::{Sort, Table},
+        model::TopModel,
+        table::{Sort, ViewTable},
     },
     style,
 };
 
-pub fn draw(frame: &mut Frame, area: Rect, model: &Model, table: &Table) {
+pub fn draw(frame: &mut Frame, area: Rect, model: &TopModel, table: &ViewTable) {
     let notes = u16::try_from(table.notes.len()).unwrap_or(u16::MAX).min(area.height / 2);
     let rows = [Constraint::Length(notes), Constraint::Min(0)];
     let [above, below] = Layout::vertical(rows).areas(area);
@@ -28,7 +28,7 @@ pub fn draw(frame: &mut Frame, area: Rect, model: &Model, table: &Table) {
 pub fn draw_rows(
     frame: &mut Frame,
     area: Rect,
-    table: &Table,
+    table: &ViewTable,
     sort: Sort,
     selected: Option<usize>,
 ) {

@@ -14,12 +14,12 @@ use ratatui::{
 
 use super::{
     facts,
-    model::{Input, Link, Model},
+    model::{InputMode, ServerLink, TopModel},
     text,
     views::View,
 };
 
-pub fn draw(frame: &mut Frame, model: &Model) {
+pub fn draw(frame: &mut Frame, model: &TopModel) {
     let rows = [1, 1].map(Constraint::Length);
     let rows = [rows[0], rows[1], Constraint::Min(0), Constraint::Length(1)];
     let [head, tabs, body, foot] = Layout::vertical(rows).areas(frame.area());
@@ -34,27 +34,27 @@ pub fn draw(frame: &mut Frame, model: &Model) {
     }
     draw_foot(frame, foot, model);
     match &model.input {
-        Input::Normal | Input::Filter => {}
-        Input::Confirm { id, client } => popup::draw_question(frame, *id, client),
-        Input::Details => popup::draw_details(frame, model),
-        Input::Help => popup::draw_help(frame),
+        InputMode::Normal | InputMode::Filter => {}
+        InputMode::Confirm { id, client } => popup::draw_question(frame, *id, client),
+        InputMode::Details => popup::draw_details(frame, model),
+        InputMode::Help => popup::draw_help(frame),
     }
 }
 
-fn draw_head(frame: &mut Frame, area: Rect, model: &Model) {
+fn draw_head(frame: &mut Frame, area: Rect, model: &TopModel) {
     let heading = match model.change() {
         Some(change) => facts::heading(&change, &model.address),
         None => text::safe(model.address.as_bytes(), usize::from(area.width)),
     };
     let (state, style) = match &model.link {
-        Link::Connecting => ("connecting".to_owned(), style::warning()),
-        Link::Lost(_) => ("no answer".to_owned(), style::alarm()),
-        Link::Up if model.is_frozen => ("frozen".to_owned(), style::warning()),
-        Link::Up if model.is_silent() => {
+        ServerLink::Connecting => ("connecting".to_owned(), style::warning()),
+        ServerLink::Lost(_) => ("no answer".to_owned(), style::alarm()),
+        ServerLink::Up if model.is_frozen => ("frozen".to_owned(), style::warning()),
+        ServerLink::Up if model.is_silent() => {
             (format!("no answer for {}s", model.silence().as_secs()), style::alarm())
         }
-        Link::Up if model.is_recording => ("recorded".to_owned(), style::warning()),
-        Link::Up => ("live".to_owned(), style::good()),
+        ServerLink::Up if model.is_recording => ("recorded".to_owned(), style::warning()),
+        ServerLink::Up => ("live".to_owned(), style::good()),
     };
     let width = u16::try_from(text::width(&state)).unwrap_or(area.width);
     let columns = [Constraint::Min(0), Constraint::Length(width)];
@@ -79,14 +79,14 @@ fn draw_tabs(frame: &mut Frame, area: Rect, current: View) {
     frame.render_widget(Line::from(spans), area);
 }
 
-fn draw_foot(frame: &mut Frame, area: Rect, model: &Model) {
+fn draw_foot(frame: &mut Frame, area: Rect, model: &TopModel) {
     let list = model.list();
     let line = match (&model.input, &model.notice, &model.link) {
-        (Input::Filter, ..) => {
+        (InputMode::Filter, ..) => {
             Line::raw(format!("filter: {}_   Enter keeps it, Esc clears it", list.filter))
         }
         (_, Some(notice), _) => Line::styled(notice.as_str(), style::warning()),
-        (_, _, Link::Lost(reason)) => {
+        (_, _, ServerLink::Lost(reason)) => {
             Line::styled(format!("{reason}. Trying again."), style::alarm())
         }
         _ if model.view == View::Overview => {
@@ -115,7 +115,7 @@ mod tests {
         sample::{Question, Sample},
     };
     use super::*;
-    use crate::keyboard::Key;
+    use crate::keyboard::KeyPress;
     use bobbin_client::Value;
     use ratatui::{Terminal, backend::TestBackend};
     use std::time::Duration;
@@ -123,7 +123,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_secs(1);
     const SIZES: [(u16, u16); 5] = [(80, 24), (140, 40), (20, 5), (1, 1), (300, 3)];
 
-    fn drawn(model: &Model, (width, height): (u16, u16)) -> String {
+    fn drawn(model: &TopModel, (width, height): (u16, u16)) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, model)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -132,7 +132,7 @@ mod tests {
         Vec::from_iter((0..height).map(line)).join("\n")
     }
 
-    fn model() -> Model {
+    fn model() -> TopModel {
         let text = |calls: u64| {
             format!(
                 "redis_version:7.2.4\nbobbin_version:0.1.0\nrun_id:a\nrole:master\n\
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_view_at_every_size() {
         for size in SIZES {
-            let mut model = Model::new("127.0.0.1:6379".into(), INTERVAL);
+            let mut model = TopModel::new("127.0.0.1:6379".into(), INTERVAL);
             drawn(&model, size);
             model.lose("Connection refused".into());
             drawn(&model, size);
@@ -159,11 +159,11 @@ mod tests {
             for view in View::ALL {
                 model.view = view;
                 for input in [
-                    Input::Normal,
-                    Input::Filter,
-                    Input::Help,
-                    Input::Details,
-                    Input::Confirm { id: 3, client: "10.0.0.9:5".into() },
+                    InputMode::Normal,
+                    InputMode::Filter,
+                    InputMode::Help,
+                    InputMode::Details,
+                    InputMode::Confirm { id: 3, client: "10.0.0.9:5".into() },
                 ] {
                     model.input = input;
                     drawn(&model, size);
@@ -190,19 +190,19 @@ mod tests {
     #[test]
     fn lists_questions_and_notices() {
         let mut model = model();
-        model.handle(Key::Char('4'));
+        model.handle(KeyPress::Char('4'));
         let shown = drawn(&model, (80, 24));
         assert!(shown.contains("10.0.0.9:5") && shown.contains("commands/s▼"), "{shown}");
-        model.handle(Key::Char('k'));
+        model.handle(KeyPress::Char('k'));
         let asked = drawn(&model, (80, 24));
         assert!(asked.contains("Disconnect client 3?") && asked.contains("web"), "{asked}");
-        model.handle(Key::Char('n'));
+        model.handle(KeyPress::Char('n'));
         assert!(drawn(&model, (80, 24)).contains("Nobody was disconnected."));
-        model.handle(Key::Char('/'));
-        model.handle(Key::Char('w'));
+        model.handle(KeyPress::Char('/'));
+        model.handle(KeyPress::Char('w'));
         assert!(drawn(&model, (80, 24)).contains("filter: w_"));
-        model.handle(Key::Enter);
-        model.handle(Key::Enter);
+        model.handle(KeyPress::Enter);
+        model.handle(KeyPress::Enter);
         let details = drawn(&model, (80, 24));
         assert!(details.contains("library"), "{details}");
     }
@@ -225,7 +225,7 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below
         };
-        let mut model = Model::new("h:1".into(), INTERVAL);
+        let mut model = TopModel::new("h:1".into(), INTERVAL);
         for second in 0..300 {
             let mut text = |count: usize| {
                 Vec::from_iter((0..count).map(|_| PIECES[random(PIECES.len())])).concat()
@@ -243,11 +243,11 @@ mod tests {
             let hot = vec![Value::Bulk(b"by-net-bytes".to_vec()), list(vec![bulk(), most])];
             sample.read(Question::HotKeys, &list(hot));
             model.take(sample);
-            for key in [Key::Tab, Key::Right, Key::Down, Key::Enter] {
+            for key in [KeyPress::Tab, KeyPress::Right, KeyPress::Down, KeyPress::Enter] {
                 model.handle(key);
                 drawn(&model, SIZES[random(SIZES.len())]);
             }
-            model.input = Input::Normal;
+            model.input = InputMode::Normal;
             super::super::plain::frame(&model);
         }
     }
@@ -339,7 +339,7 @@ mod tests {
         sample.read(Question::Latency, &Value::Error(evil.as_bytes().to_vec()));
         let hot = vec![bulk("by-net-bytes"), Value::Array(vec![bulk(evil), Value::Integer(1)])];
         sample.read(Question::HotKeys, &Value::Array(hot));
-        let mut model = Model::new(evil.into(), INTERVAL);
+        let mut model = TopModel::new(evil.into(), INTERVAL);
         model.lose(text::safe(evil.as_bytes(), 99));
         drawn(&model, (140, 40));
         model.take(sample);
@@ -348,7 +348,7 @@ mod tests {
         };
         for view in View::ALL {
             model.view = view;
-            for input in [Input::Normal, Input::Details] {
+            for input in [InputMode::Normal, InputMode::Details] {
                 model.input = input;
                 let shown = drawn(&model, (140, 40));
                 assert!(!shown.contains(is_evil), "{view:?}: {shown:?}");

@@ -10,8 +10,8 @@ use ratatui::{
 use super::{
     super::{
         change::{Change, ThreadChange},
-        facts::{self, Fact, Group},
-        model::{History, Model},
+        facts::{self, Fact, FactGroup},
+        model::{RecentValues, TopModel},
         sample::Thread,
         text,
         views::View,
@@ -19,7 +19,7 @@ use super::{
     list, style,
 };
 
-pub fn draw(frame: &mut Frame, area: Rect, model: &Model, change: &Change) {
+pub fn draw(frame: &mut Frame, area: Rect, model: &TopModel, change: &Change) {
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {
         return draw_small(frame, area, change);
     }
@@ -67,7 +67,7 @@ fn draw_small(frame: &mut Frame, area: Rect, change: &Change) {
     frame.render_widget(Paragraph::new(Vec::from_iter(lines)), area);
 }
 
-fn draw_group(frame: &mut Frame, area: Rect, group: &Group) {
+fn draw_group(frame: &mut Frame, area: Rect, group: &FactGroup) {
     let block = boxed(group.title.to_owned());
     let inner = block.inner(area);
     let width = usize::from(inner.width);
@@ -90,7 +90,7 @@ fn draw_history(
     frame: &mut Frame,
     area: Rect,
     title: &str,
-    history: &History,
+    history: &RecentValues,
     show: fn(f64) -> String,
 ) {
     let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), show);

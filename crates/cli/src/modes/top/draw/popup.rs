@@ -9,17 +9,17 @@ use ratatui::{
 
 use super::{
     super::{
-        model::{Link, Model},
+        model::{ServerLink, TopModel},
         text,
     },
     style,
 };
 
 /// Before there is anything to show.
-pub fn draw_waiting(frame: &mut Frame, area: Rect, model: &Model) {
+pub fn draw_waiting(frame: &mut Frame, area: Rect, model: &TopModel) {
     let words = match &model.link {
-        Link::Lost(reason) => format!("{reason}."),
-        Link::Connecting | Link::Up => "Waiting for the server.".to_owned(),
+        ServerLink::Lost(reason) => format!("{reason}."),
+        ServerLink::Connecting | ServerLink::Up => "Waiting for the server.".to_owned(),
     };
     frame.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), area);
 }
@@ -34,12 +34,12 @@ pub fn draw_question(frame: &mut Frame, id: u64, client: &str) {
 }
 
 /// All cells of the selected row, in full.
-pub fn draw_details(frame: &mut Frame, model: &Model) {
+pub fn draw_details(frame: &mut Frame, model: &TopModel) {
     let Some(table) = model.table() else { return };
     let Some(row) = table.rows.get(model.selected(&table)) else { return };
     let titles = table.columns.iter().map(|column| column.title);
     let width = titles.clone().map(text::width).max().unwrap_or(0);
-    let line = |(title, cell): (&str, &super::super::table::Cell)| {
+    let line = |(title, cell): (&str, &super::super::table::TableCell)| {
         Line::from(vec![
             Span::styled(text::fitted(title, width + 2, false), style::quiet()),
             Span::raw(cell.shown().to_owned()),

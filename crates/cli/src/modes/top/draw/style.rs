@@ -2,7 +2,7 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-use super::super::facts::Level;
+use super::super::facts::Severity;
 
 pub fn title() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
@@ -36,11 +36,11 @@ pub fn picture() -> Style {
     Style::new().fg(Color::Cyan)
 }
 
-pub fn of_level(level: Level) -> Style {
+pub fn of_level(level: Severity) -> Style {
     match level {
-        Level::Calm => Style::new(),
-        Level::Warning => warning(),
-        Level::Alarm => alarm(),
+        Severity::Calm => Style::new(),
+        Severity::Warning => warning(),
+        Severity::Alarm => alarm(),
     }
 }
 

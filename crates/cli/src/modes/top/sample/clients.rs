@@ -5,7 +5,7 @@ use bobbin_client::Value;
 use super::{super::text, NAME_LEN_MAX};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Connection {
+pub struct ClientSample {
     pub id: u64,
     pub address: String,
     pub name: String,
@@ -26,13 +26,13 @@ pub struct Connection {
 }
 
 /// The connections that have an ID, which is all of them since Redis 2.8.12.
-pub fn read(reply: &Value) -> Vec<Connection> {
+pub fn read(reply: &Value) -> Vec<ClientSample> {
     let lines = reply.as_bytes().unwrap_or_default().split(|&byte| byte == b'\n');
     lines.filter_map(connection).take(CLIENTS_MAX).collect()
 }
 
-fn connection(line: &[u8]) -> Option<Connection> {
-    let mut connection = Connection::default();
+fn connection(line: &[u8]) -> Option<ClientSample> {
+    let mut connection = ClientSample::default();
     let mut id = None;
     for word in line.trim_ascii_end().split(|&byte| byte == b' ') {
         let Some(end) = word.iter().position(|&byte| byte == b'=') else { continue };
@@ -69,7 +69,7 @@ const CLIENTS_MAX: usize = 20_000;
 mod tests {
     use super::*;
 
-    fn of(text: &[u8]) -> Vec<Connection> {
+    fn of(text: &[u8]) -> Vec<ClientSample> {
         read(&Value::Bulk(text.to_vec()))
     }
 

@@ -7,7 +7,7 @@ use crate::modes::info::{Info, part};
 
 /// A command, counted since the server started or its counters were reset.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Command {
+pub struct CommandSample {
     pub name: String,
     pub calls: u64,
     pub time_us: u64,
@@ -18,13 +18,13 @@ pub struct Command {
     pub p999_us: Option<f64>,
 }
 
-pub fn read(info: &Info) -> Vec<Command> {
+pub fn read(info: &Info) -> Vec<CommandSample> {
     let percentiles: HashMap<&str, &str> = info.named("latency_percentiles_usec_").collect();
     let named = info.named("cmdstat_").take(COMMANDS_MAX);
     named.map(|(name, value)| command(name, value, percentiles.get(name).copied())).collect()
 }
 
-fn command(name: &str, value: &str, percentiles: Option<&str>) -> Command {
+fn command(name: &str, value: &str, percentiles: Option<&str>) -> CommandSample {
     let integer = |name| part(value, name).and_then(|number| number.parse::<u64>().ok());
     let percentile = |name| {
         let us: f64 = part(percentiles?, name)?.parse().ok()?;
@@ -34,7 +34,7 @@ fn command(name: &str, value: &str, percentiles: Option<&str>) -> Command {
         (None, None) => None,
         (rejected, failed) => Some(rejected.unwrap_or(0).saturating_add(failed.unwrap_or(0))),
     };
-    Command {
+    CommandSample {
         name: text::safe(name.as_bytes(), NAME_LEN_MAX),
         calls: integer("calls").unwrap_or(0),
         time_us: integer("usec").unwrap_or(0),

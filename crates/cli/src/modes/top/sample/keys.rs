@@ -6,7 +6,7 @@ use super::{super::text, NAME_LEN_MAX, number};
 use crate::modes::info::{Info, part};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Database {
+pub struct DatabaseSample {
     pub number: u32,
     pub keys: u64,
     /// Those with a time to live, and how long that is on average.
@@ -21,22 +21,22 @@ pub struct Hot {
     pub is_known: bool,
     pub is_watching: bool,
     /// In the order in which keys are first named.
-    pub keys: Vec<Measured>,
+    pub keys: Vec<LargestKey>,
 }
 
 /// A key, as far as it is among those that take most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct LargestKey {
     pub key: String,
     pub time_us: Option<u64>,
     pub traffic_bytes: Option<u64>,
     pub size_bytes: Option<u64>,
 }
 
-pub fn databases(info: &Info) -> Vec<Database> {
+pub fn databases(info: &Info) -> Vec<DatabaseSample> {
     let read = |(number, value): (u32, &str)| {
         let integer = |name| part(value, name)?.parse::<u64>().ok();
-        Some(Database {
+        Some(DatabaseSample {
             number,
             keys: integer("keys")?,
             expiring: integer("expires").unwrap_or(0),
@@ -56,7 +56,7 @@ pub fn hot(reply: &Value) -> Hot {
     for field in fields.chunks_exact(2).take(HOT_FIELDS_MAX) {
         let name = field[0].as_bytes().unwrap_or_default();
         let list = field[1].as_elements().unwrap_or_default();
-        let place: fn(&mut Measured) -> &mut Option<u64> = match name {
+        let place: fn(&mut LargestKey) -> &mut Option<u64> = match name {
             b"tracking-active" => {
                 hot.is_known = true;
                 hot.is_watching = number(&field[1]) == Some(1);
@@ -72,7 +72,7 @@ pub fn hot(reply: &Value) -> Hot {
             let known = hot.keys.iter().position(|other| other.key == key);
             let known = known.unwrap_or(hot.keys.len());
             if known == hot.keys.len() && known < HOT_MAX {
-                hot.keys.push(Measured { key, ..Measured::default() });
+                hot.keys.push(LargestKey { key, ..LargestKey::default() });
             }
             if let Some(measured) = hot.keys.get_mut(known) {
                 *place(measured) = number(&pair[1]);
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn databases_with_keys() {
         let sample = of_info(0, "db0:keys=3,expires=1,avg_ttl=500\ndb3:keys=4\ndb4:keys=x\n");
-        let whole = Database { number: 0, keys: 3, expiring: 1, ttl_mean_ms: Some(500) };
-        let bare = Database { number: 3, keys: 4, expiring: 0, ttl_mean_ms: None };
+        let whole = DatabaseSample { number: 0, keys: 3, expiring: 1, ttl_mean_ms: Some(500) };
+        let bare = DatabaseSample { number: 3, keys: 4, expiring: 0, ttl_mean_ms: None };
         assert_eq!(sample.databases, [whole, bare]);
     }
 

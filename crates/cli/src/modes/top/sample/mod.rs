@@ -14,10 +14,10 @@ use bobbin_client::Value;
 use super::text;
 use crate::modes::info::Info;
 
-pub use clients::Connection;
-pub use commands::Command;
-pub use keys::{Database, Hot, Measured};
-pub use slow::{Event, Slow};
+pub use clients::ClientSample;
+pub use commands::CommandSample;
+pub use keys::{DatabaseSample, Hot, LargestKey};
+pub use slow::{Slow, SlowEvent};
 pub use threads::Thread;
 
 /// What is asked in one look.
@@ -64,12 +64,12 @@ pub struct Sample {
     /// From a PING to its reply.
     pub round_trip: Duration,
     pub info: Info,
-    pub commands: Vec<Command>,
+    pub commands: Vec<CommandSample>,
     pub threads: Vec<Thread>,
-    pub databases: Vec<Database>,
-    pub clients: Answer<Vec<Connection>>,
+    pub databases: Vec<DatabaseSample>,
+    pub clients: Answer<Vec<ClientSample>>,
     pub slow: Answer<Vec<Slow>>,
-    pub events: Answer<Vec<Event>>,
+    pub events: Answer<Vec<SlowEvent>>,
     pub hot: Answer<Hot>,
     /// What all of this was read from, where that is recorded.
     pub replies: Vec<(Question, Value)>,

@@ -19,14 +19,14 @@ pub struct Slow {
 
 /// Something of the server's own that took long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct SlowEvent {
     pub name: String,
     pub unix_s: u64,
     pub latest_ms: u64,
     pub max_ms: u64,
 }
 
-impl Event {
+impl SlowEvent {
     /// `latency event command: 12ms, 5s ago; at most 40ms`
     pub fn line(&self, now_unix_s: Option<u64>) -> String {
         let ago = now_unix_s.map(|now| now.saturating_sub(self.unix_s));
@@ -66,14 +66,14 @@ fn entry(entry: &Value) -> Option<Slow> {
     })
 }
 
-pub fn events(reply: &Value) -> Vec<Event> {
+pub fn events(reply: &Value) -> Vec<SlowEvent> {
     let events = reply.as_elements().unwrap_or_default();
     events.iter().filter_map(event).take(EVENTS_MAX).collect()
 }
 
-fn event(event: &Value) -> Option<Event> {
+fn event(event: &Value) -> Option<SlowEvent> {
     let [name, unix_s, latest_ms, max_ms, ..] = event.as_elements()? else { return None };
-    Some(Event {
+    Some(SlowEvent {
         name: text::safe(name.as_bytes()?, NAME_LEN_MAX),
         unix_s: number(unix_s)?,
         latest_ms: number(latest_ms)?,

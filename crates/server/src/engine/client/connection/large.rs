@@ -12,7 +12,7 @@ pub struct LargeArguments {
     complete: Vec<OutsideArgument>,
     /// Bytes of the complete arguments.
     complete_bytes: usize,
-    arriving: Option<Arriving>,
+    arriving: Option<ArrivingArgument>,
 }
 
 /// An argument that is not in the input.
@@ -22,14 +22,14 @@ pub struct OutsideArgument {
     pub bytes: Arc<Vec<u8>>,
 }
 
-struct Arriving {
+struct ArrivingArgument {
     position: usize,
     /// Its capacity is `len`, unless the argument made no progress for a while or is very long.
     bytes: Vec<u8>,
     len: usize,
 }
 
-impl Arriving {
+impl ArrivingArgument {
     /// The buffer, with room for the whole argument, or for `PROMISED_MAX` bytes of it.
     fn whole(&mut self) -> &mut Vec<u8> {
         let room = self.len.min(PROMISED_MAX);
@@ -60,7 +60,7 @@ impl LargeArguments {
     fn begin(&mut self, position: usize, len: usize, arrived: impl Iterator<Item = u8>) {
         let mut bytes = Vec::with_capacity(len.min(PROMISED_MAX));
         bytes.extend(arrived);
-        self.arriving = Some(Arriving { position, bytes, len });
+        self.arriving = Some(ArrivingArgument { position, bytes, len });
         self.finish();
     }
 
@@ -82,7 +82,7 @@ impl LargeArguments {
     /// The buffer of the arriving argument. The caller fills it up to its capacity and then calls
     /// `finish`.
     pub fn buffer(&mut self) -> Option<&mut Vec<u8>> {
-        self.arriving.as_mut().map(Arriving::whole)
+        self.arriving.as_mut().map(ArrivingArgument::whole)
     }
 
     /// Frees the memory that the arriving argument does not need yet.

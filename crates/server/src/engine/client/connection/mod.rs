@@ -14,7 +14,7 @@ use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::{Client, describe};
 use crate::engine::clients::ClientFlag;
 use crate::engine::server::Server;
-use crate::system::tls::TlsSession;
+use crate::system::tls::ServerTlsSession;
 
 /// A client's connection. While it is idle its buffers are empty and not allocated.
 pub struct Connection {
@@ -29,7 +29,7 @@ pub struct Connection {
     pub output: ConnectionOutput,
     pub reading: Reading,
     /// The TLS session between the socket and `input` and `output`, if there is one.
-    pub tls: Option<Box<TlsSession>>,
+    pub tls: Option<Box<ServerTlsSession>>,
     /// The place of the connection's replies in the turn's arena.
     pub replies: Option<ReplyRange>,
     /// Whether the connection is on the list of those that the turn looks at before it ends.

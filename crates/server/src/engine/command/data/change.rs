@@ -1,7 +1,7 @@
 //! Changes of keys, and what has to be noted for them.
 
 use bobbin_store::shard::{Database, Expire};
-use bobbin_store::table::Place;
+use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
 
@@ -51,8 +51,8 @@ impl Data {
         entry.collection_mut().ok_or(Failure::WRONG_TYPE)
     }
 
-    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> Place {
-        let (access, hasher) = (self.turn.clock.fresh(), self.holding.keyspace.hasher());
+    fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> EntryPlace {
+        let (access, hasher) = (self.conditions.clock.fresh(), self.holding.keyspace.hasher());
         let entry = OwnedEntry::new(key.bytes, NewValue::Collection(collection), None, access);
         let place = self.database_of(key.hash).insert(key.hash, entry, hasher);
         self.event(Classes::NEW, "new", key);
@@ -91,11 +91,11 @@ impl Data {
     #[inline]
     pub fn set(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
         let found = self.live::<true>(key);
-        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.turn.clock.policy) {
+        if let (Some(place), AccessPolicy::Lfu { .. }) = (found, self.conditions.clock.policy) {
             // Writing the key counts as a use.
             self.used::<false>(key, place);
         }
-        let (clock, hasher) = (self.turn.clock, self.holding.keyspace.hasher());
+        let (clock, hasher) = (self.conditions.clock, self.holding.keyspace.hasher());
         let database = self.database_of(key.hash);
         let old = database.set(key.hash, key.bytes, found, value, expire, &clock, hasher);
         if let Some(old) = old {
@@ -109,9 +109,9 @@ impl Data {
 
     /// As `set`, after a look at the key that counted as a use.
     pub fn set_used(&mut self, key: Key<'_>, value: NewValue<'_>, expire: Expire) {
-        let touch = std::mem::replace(&mut self.turn.touch, false);
+        let touch = std::mem::replace(&mut self.conditions.touch, false);
         self.set(key, value, expire);
-        self.turn.touch = touch;
+        self.conditions.touch = touch;
     }
 
     /// Puts an entry in the place of the key's entry, if there is one.
@@ -138,8 +138,11 @@ impl Data {
     /// Removes the key's entry and returns it. While nothing expires by itself, an expired entry
     /// counts as present.
     pub fn take(&mut self, key: Key<'_>) -> Option<OwnedEntry> {
-        let place =
-            if self.turn.may_expire { self.live::<true>(key)? } else { self.stored_place(key)? };
+        let place = if self.conditions.may_expire {
+            self.live::<true>(key)?
+        } else {
+            self.stored_place(key)?
+        };
         Some(self.take_from(key, place))
     }
 
@@ -151,7 +154,7 @@ impl Data {
         }
     }
 
-    fn take_from(&mut self, key: Key<'_>, place: Place) -> OwnedEntry {
+    fn take_from(&mut self, key: Key<'_>, place: EntryPlace) -> OwnedEntry {
         let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.changed(key);
@@ -285,8 +288,8 @@ impl Data {
 
     /// Swaps two databases within one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
-        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
-        let takes_dead = self.turn.may_expire;
+        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
+        let takes_dead = self.conditions.may_expire;
         let mut ready = std::mem::take(&mut self.unit.work.ready);
         let gone = self.visit(index, |shard| {
             let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);

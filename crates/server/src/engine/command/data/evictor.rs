@@ -1,6 +1,6 @@
 //! What a thread remembers between evictions.
 
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use crate::config::MaxmemoryPolicy;
 
@@ -35,8 +35,8 @@ pub struct Evictor {
 pub struct Walked {
     pub room: Room,
     pub policy: MaxmemoryPolicy,
-    /// `Scripts::turns` at that time. It changes when a script gives up its keys.
-    pub turns: u64,
+    /// `Scripts::releases` at that time. It changes when a script gives up its keys.
+    pub releases: u64,
     /// When to walk again, in ticks, as other workers may have made keys evictable.
     pub until: u64,
 }
@@ -46,13 +46,13 @@ pub struct Candidate {
     /// see `score`.
     pub score: u64,
     pub database: u32,
-    pub hash: Hash,
+    pub hash: KeyHash,
     pub key: Box<[u8]>,
 }
 
 impl Evictor {
     /// Adds a key if the pool has room or the key's score is above the lowest one.
-    pub fn offer(&mut self, score: u64, database: u32, hash: Hash, key: &[u8]) {
+    pub fn offer(&mut self, score: u64, database: u32, hash: KeyHash, key: &[u8]) {
         if self.pool.len() == POOL && score <= self.pool[0].score {
             return;
         }

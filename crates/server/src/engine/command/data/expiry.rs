@@ -19,13 +19,13 @@ struct ReapedHash {
 impl Data {
     /// Deletes expired keys and fields of a shard, with at most `looks` looks in each database.
     pub fn expire_shard(&mut self, index: usize, looks: usize) {
-        if !self.turn.may_expire {
+        if !self.conditions.may_expire {
             return;
         }
         if !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
+        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let is_logged = self.is_logged();
         let databases = self.shard(index).databases();
@@ -85,7 +85,7 @@ impl Data {
     pub(super) fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();
-            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.turn.now_ms);
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.conditions.now_ms);
             self.counters.expired += u64::from(expired);
             let (class, name) = match expired {
                 true => (Classes::EXPIRED, "expired"),
@@ -98,7 +98,7 @@ impl Data {
 
     /// Deletes those of these keys that have expired. All of them belong to one shard.
     pub fn expire_keys(&mut self, index: usize, database: u32, keys: &[Box<[u8]>]) {
-        if !self.turn.may_expire || keys.is_empty() {
+        if !self.conditions.may_expire || keys.is_empty() {
             return;
         }
         // The shard is locked so that the events are published before it is unlocked.
@@ -106,7 +106,7 @@ impl Data {
         if alone && !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.turn.now_ms, self.holding.keyspace.hasher());
+        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
         for key in keys {

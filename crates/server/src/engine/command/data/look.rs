@@ -1,9 +1,9 @@
 //! How keys are looked up. Expired keys are settled here.
 
 use bobbin_store::shard::Database;
-use bobbin_store::table::Place;
+use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{Collection, StringRef};
-use bobbin_store::{AccessPolicy, EntryMut, EntryRef, Kind, SHARDS};
+use bobbin_store::{AccessPolicy, EntryMut, EntryRef, SHARDS, ValueType};
 
 use super::super::Failure;
 use super::holding::HeldShards;
@@ -17,13 +17,13 @@ impl Data {
     /// The place of the key, if it has not expired. An expired entry is deleted; with `WRITES` even
     /// if nothing expires by itself, as the key gets a new value.
     #[inline(always)]
-    pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<Place> {
-        let (now_ms, database) = (self.turn.now_ms, self.database);
+    pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<EntryPlace> {
+        let (now_ms, database) = (self.conditions.now_ms, self.database);
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms && !self.turn.sees_dead => {
-                if WRITES || self.turn.may_expire {
+            Some(expire_ms) if expire_ms <= now_ms && !self.conditions.sees_dead => {
+                if WRITES || self.conditions.may_expire {
                     self.expire(key, place);
                 }
                 None
@@ -33,7 +33,7 @@ impl Data {
     }
 
     #[cold]
-    fn expire(&mut self, key: Key<'_>, place: Place) {
+    fn expire(&mut self, key: Key<'_>, place: EntryPlace) {
         let hasher = self.holding.keyspace.hasher();
         let entry = self.database_of(key.hash).remove(place, hasher);
         self.discard(entry);
@@ -49,13 +49,15 @@ impl Data {
     /// itself, it is kept.
     #[inline]
     pub const fn is_past(&self, expire_ms: i64) -> bool {
-        expire_ms <= self.turn.now_ms && self.turn.may_expire && !self.turn.sees_dead
+        expire_ms <= self.conditions.now_ms
+            && self.conditions.may_expire
+            && !self.conditions.sees_dead
     }
 
     /// The time that decides which fields have expired. Keys are settled here already.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
-        if self.turn.sees_dead { i64::MIN } else { self.turn.now_ms }
+        if self.conditions.sees_dead { i64::MIN } else { self.conditions.now_ms }
     }
 
     /// The key's entry. It does not count as a use, a hit or a miss.
@@ -66,7 +68,7 @@ impl Data {
     }
 
     /// The place of the key, even if it has expired.
-    pub(super) fn stored_place(&mut self, key: Key<'_>) -> Option<Place> {
+    pub(super) fn stored_place(&mut self, key: Key<'_>) -> Option<EntryPlace> {
         let database = self.database;
         self.shard(key.hash.shard()).database(database)?.find(key.hash, key.bytes)
     }
@@ -122,9 +124,13 @@ impl Data {
 
     /// Counts a use of the entry. With `CHANGES` the caller may change the value.
     #[inline(always)]
-    pub(super) fn used<const CHANGES: bool>(&mut self, key: Key<'_>, place: Place) -> EntryMut<'_> {
+    pub(super) fn used<const CHANGES: bool>(
+        &mut self,
+        key: Key<'_>,
+        place: EntryPlace,
+    ) -> EntryMut<'_> {
         let (clock, touch, hasher) =
-            (self.turn.clock, self.turn.touch, self.holding.keyspace.hasher());
+            (self.conditions.clock, self.conditions.touch, self.holding.keyspace.hasher());
         // The number is drawn even if it is not needed: that is cheaper than borrowing twice.
         let random = match clock.policy {
             AccessPolicy::Lru => 0,
@@ -154,7 +160,7 @@ impl Data {
     #[inline(always)]
     pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
         match self.read(key) {
-            Some(entry) if entry.kind() != Kind::String => Err(Failure::WRONG_TYPE),
+            Some(entry) if entry.kind() != ValueType::String => Err(Failure::WRONG_TYPE),
             entry => Ok(entry),
         }
     }
@@ -173,8 +179,8 @@ impl Data {
 
     /// The type of the key's value, if it has not expired. An expired key is not deleted here, as
     /// its removal would become part of the unit that serves a client.
-    pub fn live_kind(&mut self, key: Key<'_>) -> Option<Kind> {
-        let (now_ms, sees_dead) = (self.turn.now_ms, self.turn.sees_dead);
+    pub fn live_kind(&mut self, key: Key<'_>) -> Option<ValueType> {
+        let (now_ms, sees_dead) = (self.conditions.now_ms, self.conditions.sees_dead);
         let entry = self.stored(key)?;
         let is_dead = entry.expire_ms().is_some_and(|ms| ms <= now_ms) && !sees_dead;
         (!is_dead).then(|| entry.kind())
@@ -182,7 +188,7 @@ impl Data {
 
     /// Whether the key has an entry whose expiry has passed.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
-        let now_ms = self.turn.now_ms;
+        let now_ms = self.conditions.now_ms;
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
         database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
@@ -217,5 +223,5 @@ impl Data {
 /// The string of an entry.
 #[inline(always)]
 pub fn string(entry: EntryRef<'_>) -> Result<StringRef<'_>, Failure> {
-    if entry.kind() == Kind::String { Ok(entry.string()) } else { Err(Failure::WRONG_TYPE) }
+    if entry.kind() == ValueType::String { Ok(entry.string()) } else { Err(Failure::WRONG_TYPE) }
 }

@@ -5,6 +5,7 @@
 //! handler sees a dead key.
 
 mod change;
+mod conditions;
 pub mod evictor;
 mod expiry;
 mod gathered;
@@ -12,22 +13,21 @@ mod holding;
 mod look;
 mod notices;
 mod record;
-mod turn;
 mod unit;
 mod values;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bobbin_store::{Gate, Hash, Keyspace, OwnedEntry};
+use bobbin_store::{Gate, KeyHash, Keyspace, OwnedEntry};
 
+use self::conditions::Conditions;
+pub use self::conditions::Deletes;
 use self::evictor::Evictor;
 pub use self::gathered::Notices;
 use self::holding::Holding;
 pub use self::look::{Look, string};
 use self::notices::Audience;
-pub use self::turn::Deletes;
-use self::turn::Turn;
 pub use self::unit::{Suspended, Then, Unit};
 use self::values::IncomingValues;
 pub use self::values::OfferedValues;
@@ -44,7 +44,7 @@ use crate::engine::telemetry::stats::Totals;
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
-    pub hash: Hash,
+    pub hash: KeyHash,
 }
 
 /// What a thread needs to execute commands: the locked shards, the unit, the time, the log.
@@ -52,7 +52,7 @@ pub struct Data {
     holding: Holding,
     /// The locked shards, and what the unit has done so far.
     pub unit: Unit,
-    pub turn: Turn,
+    pub conditions: Conditions,
     /// The selected database.
     pub database: u32,
     pub audience: Audience,
@@ -104,7 +104,7 @@ impl Data {
         Some(Self {
             holding: Holding::new(keyspace, gate, member),
             unit: Unit::default(),
-            turn: Turn::default(),
+            conditions: Conditions::default(),
             database: 0,
             audience: Audience::default(),
             random: Random::new(seed),
@@ -123,7 +123,7 @@ impl Data {
     #[inline(always)]
     pub fn follow_client(&mut self, client: &Client) {
         self.database = client.database;
-        self.turn.touch = !client.no_touch;
+        self.conditions.touch = !client.no_touch;
     }
 
     /// Gives memory back that a rare, large command or unit needed. To be called from time to time,

@@ -47,7 +47,7 @@ impl Data {
 
     /// Logs that the command gave a key an expiry that has passed already.
     pub fn propagate_expired(&mut self, key: Key<'_>) {
-        let command = self.turn.deletes.expired;
+        let command = self.conditions.deletes.expired;
         self.propagate(&[command, key.bytes]);
     }
 
@@ -99,7 +99,7 @@ impl Data {
     pub(super) fn log_expired(&mut self, database: u32, key: &[u8]) {
         if self.recorder.logs_what_goes() {
             self.unit.note_logged();
-            let args = [self.turn.deletes.expired, key];
+            let args = [self.conditions.deletes.expired, key];
             self.recorder.add(&mut self.unit.work.effects, database, &args);
         }
     }

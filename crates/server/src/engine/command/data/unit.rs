@@ -5,9 +5,9 @@
 use std::panic::Location;
 
 use super::Data;
+use super::conditions::UnitTime;
 use super::gathered::{Notices, ReadyKeys};
 use super::holding::{Aside, HeldShards};
-use super::turn::UnitTime;
 use crate::engine::blocking;
 use crate::engine::client::Client;
 use crate::engine::log::Effects;
@@ -201,9 +201,9 @@ impl Data {
     /// (ascending, without repeats) that stay reserved; the unit has used no others.
     pub fn suspend_unit_on(&mut self, server: &Server, narrow: Option<Vec<usize>>) -> Suspended {
         self.unit.leave_midst();
-        let (work, time) = (std::mem::take(&mut self.unit.work), self.turn.unit_time());
+        let (work, time) = (std::mem::take(&mut self.unit.work), self.conditions.unit_time());
         let aside = self.set_aside(narrow);
-        self.turn.return_to_own_time(server);
+        self.conditions.return_to_own_time(server);
         Suspended { aside, work, time }
     }
 
@@ -218,7 +218,7 @@ impl Data {
         // This thread may have noted keys of its own.
         work.ready.append(&mut self.unit.work.ready);
         self.unit.work = work;
-        self.turn.go_to_time(time);
+        self.conditions.go_to_time(time);
         self.unit.enter_midst();
     }
 
@@ -226,7 +226,7 @@ impl Data {
     pub fn end_resumed(&mut self, server: &Server) {
         self.end_unit(server, None);
         self.release();
-        self.turn.return_to_own_time(server);
+        self.conditions.return_to_own_time(server);
     }
 
     /// Locks again the shards that the resumed unit has reserved, if there are any.

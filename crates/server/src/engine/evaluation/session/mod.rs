@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
@@ -57,7 +57,7 @@ pub(super) struct ScriptSession {
     aside_since: Option<u64>,
     /// Whether the script does not pause before it is slow.
     stays: bool,
-    way: Way,
+    way: KeyAccess,
     /// Whether a command ran that cannot be undone.
     changed: bool,
     /// Whether a command ran that writes. Further writes are then no longer refused, as a script
@@ -83,7 +83,7 @@ pub(super) struct ScriptSession {
 
 /// Which keys the run has used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(super) enum KeyAccess {
     Declared,
     /// The script used other keys too, and held or got their shards.
     Strayed,
@@ -92,7 +92,7 @@ pub(super) enum Way {
     Blocked,
 }
 
-impl Way {
+impl KeyAccess {
     /// What this run tells about the next one.
     pub fn habits(self) -> Habits {
         if self == Self::Declared { Habits::Declared } else { Habits::Stray }
@@ -114,7 +114,8 @@ impl ScriptSession {
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
         // A log is replayed as fast as possible, while no clients are served. And commands that
         // DEBUG allows in scripts may need the gate for more than keys.
-        let stays = data.turn.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
+        let stays =
+            data.conditions.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
         let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
@@ -132,7 +133,7 @@ impl ScriptSession {
             waits_since: None,
             aside_since: None,
             stays,
-            way: Way::Declared,
+            way: KeyAccess::Declared,
             changed: false,
             has_written: false,
             replication: REPLICATE_ALL,
@@ -185,7 +186,7 @@ impl ScriptSession {
         self.declared = observe.then(|| shards.collect());
     }
 
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> KeyAccess {
         self.way
     }
 
@@ -194,7 +195,7 @@ impl ScriptSession {
     /// known already whether it does. No other such script can be under way, as each begins with
     /// everything held. So this script may wait for everything later.
     pub fn narrow(&mut self) -> Option<Vec<usize>> {
-        if self.way == Way::Strayed || !self.data().holds_all() {
+        if self.way == KeyAccess::Strayed || !self.data().holds_all() {
             return None;
         }
         let mut shards = self.declared.clone()?;
@@ -210,16 +211,16 @@ impl ScriptSession {
     }
 
     /// Finds the command of these words, and checks whether a script may call it.
-    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, Refusal> {
+    fn command(&mut self, args: &[&[u8]]) -> Result<&'static Registered, RefusedCall> {
         let command = self.server.registry.find(args[0]);
-        let command = command.ok_or_else(|| Refusal::of(UNKNOWN_COMMAND))?;
+        let command = command.ok_or_else(|| RefusedCall::of(UNKNOWN_COMMAND))?;
         let command = command.of_words(args).ok_or_else(|| {
             let name = String::from_utf8_lossy(args[1]);
             let upper = command.row.name.to_ascii_uppercase();
             let text = format!("ERR unknown subcommand '{name}'. Try {upper} HELP.");
-            Refusal::of(Failure::format(text))
+            RefusedCall::of(Failure::format(text))
         })?;
-        let refuse = |failure| Refusal::by(command, failure);
+        let refuse = |failure| RefusedCall::by(command, failure);
         if !command.accepts(args.len()) {
             return Err(refuse(WRONG_ARITY));
         }
@@ -230,9 +231,9 @@ impl ScriptSession {
             return Err(refuse(Failure::OUT_OF_MEMORY));
         }
         if let Err(failure) = self.check_rights(command, args) {
-            return Err(Refusal { is_of_rights: true, ..refuse(failure) });
+            return Err(RefusedCall { is_of_rights: true, ..refuse(failure) });
         }
-        if command.has(WRITERS) && self.read_only {
+        if command.has(WRITERS_AND_PUBLISHERS) && self.read_only {
             return Err(refuse(READ_ONLY));
         }
         Ok(command)
@@ -242,7 +243,8 @@ impl ScriptSession {
     /// there is one run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
-        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0 && !command.has(Flags::RUNS)
+        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0
+            && !command.has(Flags::RUNS_SCRIPT)
     }
 
     /// Whether the user of the script may run the command.
@@ -252,7 +254,7 @@ impl ScriptSession {
         if client.rights.is_open(&self.server.acl) {
             return Ok(());
         }
-        let now_ms = self.data().turn.now_ms;
+        let now_ms = self.data().conditions.now_ms;
         rights::check(self.server, client, command, args, Caller::Script, now_ms)
     }
 
@@ -266,7 +268,7 @@ impl ScriptSession {
         if self.has_written {
             return Ok(());
         }
-        if !command.has(Flags::WRITE) || self.data().turn.loading {
+        if !command.has(Flags::WRITE) || self.data().conditions.loading {
             return Ok(());
         }
         if self.server.is_read_only() {
@@ -284,7 +286,7 @@ impl ScriptSession {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        hashes: &[Hash],
+        hashes: &[KeyHash],
         reply: Reply<'_>,
     ) -> Option<u64> {
         let started = ticks();
@@ -368,7 +370,7 @@ impl ScriptSession {
 
     /// Answers a command that did not run.
     #[cold]
-    fn refuse(&mut self, refusal: Refusal, reply: &mut Vec<u8>) {
+    fn refuse(&mut self, refusal: RefusedCall, reply: &mut Vec<u8>) {
         // The command may have waited for shards before it was refused.
         self.end_wait();
         if let Some(command) = refusal.command {
@@ -383,14 +385,14 @@ impl ScriptSession {
 }
 
 /// Why a command did not run.
-struct Refusal {
+struct RefusedCall {
     failure: Failure,
     command: Option<&'static Registered>,
     /// The user may not do it.
     is_of_rights: bool,
 }
 
-impl Refusal {
+impl RefusedCall {
     const fn by(command: &'static Registered, failure: Failure) -> Self {
         Self { failure, command: Some(command), is_of_rights: false }
     }
@@ -431,10 +433,10 @@ impl Host for ScriptSession {
         if self.server.switches.load() != 0
             && let Err(failure) = self.check_state(command)
         {
-            self.refuse(Refusal::by(command, failure), reply);
+            self.refuse(RefusedCall::by(command, failure), reply);
             return Called::Replied;
         }
-        let (mut lone, mut hashes) = ([Hash::default(); 2], Vec::new());
+        let (mut lone, mut hashes) = ([KeyHash::default(); 2], Vec::new());
         match self.reach(command, args, &mut lone, &mut hashes) {
             Ok(()) => {}
             Err(Unreached::BeginAnew) => return Called::Stop,
@@ -447,13 +449,13 @@ impl Host for ScriptSession {
                 return Called::Postponed;
             }
             Err(Unreached::Failed) => {
-                self.refuse(Refusal::by(command, CONTENDED), reply);
+                self.refuse(RefusedCall::by(command, CONTENDED), reply);
                 return Called::Replied;
             }
         }
-        if command.has(WRITERS.with(Flags::ADMIN)) && !self.changed {
+        if command.has(WRITERS_AND_PUBLISHERS.with(Flags::ADMIN)) && !self.changed {
             if let Some(Err(failure)) = self.busy.as_ref().map(|busy| busy.begin_change()) {
-                self.refuse(Refusal::by(command, failure), reply);
+                self.refuse(RefusedCall::by(command, failure), reply);
                 return Called::Replied;
             }
             self.changed = true;
@@ -561,7 +563,7 @@ pub(super) fn count_failure(
 
 const REPLICATE_ALL: u8 = 3;
 /// Commands that write. PUBLISH is one of them, as subscribers see it.
-const WRITERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
+const WRITERS_AND_PUBLISHERS: Flags = Flags::WRITE.with(Flags::MAY_REPLICATE).with(Flags::PUBSUB);
 const THRESHOLD_MS_MAX: u64 = 1 << 40;
 const WRONG_ARITY: Failure = Failure::new(&"ERR Wrong number of args calling command from script");
 const STALE: Failure = Failure::new(&"ERR Can not execute the command on a stale replica");

@@ -1,8 +1,8 @@
 //! How a script gets the shards that its commands need.
 
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
-use super::{ScriptSession, Unreached, Way};
+use super::{KeyAccess, ScriptSession, Unreached};
 use crate::base::clock::ticks;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Flags, Registered};
@@ -16,8 +16,8 @@ impl ScriptSession {
         &mut self,
         command: &'static Registered,
         args: &[&[u8]],
-        lone: &mut [Hash; 2],
-        hashes: &mut Vec<Hash>,
+        lone: &mut [KeyHash; 2],
+        hashes: &mut Vec<KeyHash>,
     ) -> Result<(), Unreached> {
         let needs_all = command.has(Flags::GATE.with(Flags::WALKS))
             || command.row.gate_when.is_some_and(|condition| condition(args));
@@ -33,7 +33,7 @@ impl ScriptSession {
         }
         *hashes = self.data().shard_set.take_hashes();
         hashes.clear();
-        hashes.resize(args.len(), Hash::default());
+        hashes.resize(args.len(), KeyHash::default());
         let mut reached = Ok(());
         command.key_positions(args, |at| {
             if reached.is_ok() {
@@ -55,12 +55,12 @@ impl ScriptSession {
     #[cold]
     fn reach_beyond(&mut self, shard: usize) -> Result<(), Unreached> {
         if self.declared.as_ref().is_some_and(|declared| !declared.contains(&shard)) {
-            self.way = Way::Strayed;
+            self.way = KeyAccess::Strayed;
         }
         if self.data().holds(shard) {
             return Ok(());
         }
-        self.way = Way::Strayed;
+        self.way = KeyAccess::Strayed;
         if self.data().hold_beyond(shard) {
             self.end_wait();
             return Ok(());
@@ -74,7 +74,7 @@ impl ScriptSession {
 
     #[cold]
     fn reach_all(&mut self, command: &Registered) -> Result<(), Unreached> {
-        self.way = Way::Strayed;
+        self.way = KeyAccess::Strayed;
         if self.busy.is_some() && command.has(Flags::NOSCRIPT) {
             // Such a command may need the gate for more than keys.
             return Err(Unreached::Failed);
@@ -164,7 +164,7 @@ impl ScriptSession {
         if self.changed || !self.can_restart {
             return Ok(());
         }
-        self.way = Way::Blocked;
+        self.way = KeyAccess::Blocked;
         Err(Unreached::BeginAnew)
     }
 }

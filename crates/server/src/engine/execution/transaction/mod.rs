@@ -13,7 +13,7 @@ use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};
 use crate::engine::command::{Call, Data, Failure, Flags, Outcome};
-use crate::engine::row::distinct::Distinct;
+use crate::engine::row::distinct::WordSet;
 
 /// The number of commands whose keys are prefetched together.
 const WINDOW: usize = 32;
@@ -90,9 +90,9 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
         shards.add(call.data, command, &args[at.clone()], at.start, *first_hash);
     }
     // The scripts of a transaction make way for wishes for the gate, as other scripts do.
-    let makes_way = transaction.has(Flags::RUNS)
+    let makes_way = transaction.has(Flags::RUNS_SCRIPT)
         && call.server.scripts.is_gate_wished()
-        && !(shards.needs_everything() || call.data.turn.loading);
+        && !(shards.needs_everything() || call.data.conditions.loading);
     let held = !makes_way && shards.hold(call.data);
     let hashes = shards.take_hashes();
     call.data.shard_set = shards;
@@ -142,7 +142,7 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     let database = call.client.database;
-    let mut distinct = Distinct::default();
+    let mut distinct = WordSet::default();
     let mut added: Vec<WatchedKey> = Vec::new();
     let has_many = call.args.len() > MANY_KEYS;
     let before = call.client.watched.iter().filter(|watched| watched.database == database);

@@ -9,7 +9,7 @@
 //! its other commands may need the gate for more than keys.
 
 use bobbin_resp::Reply;
-use bobbin_store::Hash;
+use bobbin_store::KeyHash;
 
 use super::{WINDOW, leave};
 use crate::base::clock::ticks;
@@ -28,7 +28,7 @@ use crate::engine::telemetry::slowlog::Measured;
 pub struct RunningTransaction {
     transaction: Box<Transaction>,
     /// The hashes of the keys, by argument; see `Call::hashes`.
-    hashes: Vec<Hash>,
+    hashes: Vec<KeyHash>,
     /// The large words of the transaction, while it pauses. They become values without a copy.
     offered: OfferedValues,
     /// The index of the next command in the queue.
@@ -51,7 +51,7 @@ struct TimeLimits {
 }
 
 /// How far a transaction has come.
-enum Progress {
+enum TransactionProgress {
     Done,
     /// The transaction paused within this command, or (`None`) between two commands.
     Paused(Option<Box<LongCommand>>),
@@ -72,7 +72,7 @@ struct PausedTransaction {
 
 /// Runs a transaction whose shards are all held. If it takes long, the rest becomes a job of the
 /// client.
-pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<Hash>) {
+pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: Vec<KeyHash>) {
     let start = call.reply.output().len();
     call.reply.array(transaction.queue.len());
     let offered = OfferedValues::new(transaction.words.large());
@@ -82,14 +82,14 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
         RunningTransaction { transaction, hashes, offered, next, reply_bytes, is_refused, command };
     // The transaction does not pause while a log is replayed, which should be fast, or while
     // anybody wishes for the gate, as a wish waits for all paused units.
-    let stays = call.data.turn.loading || call.server.scripts.is_gate_wished();
+    let stays = call.data.conditions.loading || call.server.scripts.is_gate_wished();
     let now = ticks();
     let after = |us| if stays { u64::MAX } else { now + call.server.clock.ticks(us) };
     let limits = TimeLimits { within_at: after(STAY_US), between_at: after(QUEUE_STAY_US) };
     // A script or transaction that pauses gives up the gate until it goes on, so this is read
     // before.
     let has_gate = call.data.has_gate();
-    let Progress::Paused(long) = running.go_on(call, start, limits) else {
+    let TransactionProgress::Paused(long) = running.go_on(call, start, limits) else {
         running.end(call);
         return;
     };
@@ -106,7 +106,7 @@ pub(super) fn begin(call: &mut Call<'_>, transaction: Box<Transaction>, hashes: 
 }
 
 /// Ends a transaction that does not run because a watched key has changed.
-pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<Hash>) {
+pub(super) fn skip(call: &mut Call<'_>, hashes: Vec<KeyHash>) {
     call.data.release();
     call.data.shard_set.give_back(hashes);
     leave(call.client);
@@ -117,11 +117,16 @@ impl RunningTransaction {
     /// Runs the rest of the queue until the transaction has to pause. The replies lie behind the
     /// first `start` bytes of the output. If they become longer than the client may have, they are
     /// dropped and the client will be closed, but the remaining commands still run.
-    fn go_on(&mut self, call: &mut Call<'_>, start: usize, limits: TimeLimits) -> Progress {
+    fn go_on(
+        &mut self,
+        call: &mut Call<'_>,
+        start: usize,
+        limits: TimeLimits,
+    ) -> TransactionProgress {
         call.data.unit.enter_midst();
         call.data.swap_offered(&mut self.offered);
         // The memory limit may have been removed since EXEC checked it.
-        call.data.turn.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
+        call.data.conditions.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -153,18 +158,18 @@ impl RunningTransaction {
                         call.reply.truncate(start);
                     }
                     if ran.left.is_some() {
-                        break 'queue Progress::Paused(ran.left);
+                        break 'queue TransactionProgress::Paused(ran.left);
                     }
                     let is_late = ran.ended >= limits.between_at && !call.data.holds_all();
                     if is_late && self.next < self.transaction.queue.len() {
-                        break 'queue Progress::Paused(None);
+                        break 'queue TransactionProgress::Paused(None);
                     }
                 }
             }
-            Progress::Done
+            TransactionProgress::Done
         };
         call.data.swap_offered(&mut self.offered);
-        call.data.turn.is_oom = false;
+        call.data.conditions.is_oom = false;
         progress
     }
 
@@ -206,7 +211,7 @@ fn run(
     call: &mut Call<'_>,
     queued: &Queued,
     args: &[&[u8]],
-    hashes: &[Hash],
+    hashes: &[KeyHash],
     pause_at: u64,
 ) -> Ran {
     if call.client.is_unread() && queued.command.has(Flags::READONLY) {
@@ -267,7 +272,7 @@ fn run(
 /// changed since the command was queued.
 #[cold]
 fn check_rights(call: &mut Call<'_>, command: &Registered, args: &[&[u8]]) -> Outcome {
-    let now_ms = call.data.turn.now_ms;
+    let now_ms = call.data.conditions.now_ms;
     rights::check(call.server, call.client, command, args, Caller::Exec, now_ms)
 }
 
@@ -328,7 +333,7 @@ impl PausedTransaction {
         let progress = self.with_call(slice, |running, call| running.go_on(call, 0, limits));
         // If the last piece is full, another one begins.
         self.reply.open();
-        if let Progress::Paused(long) = progress {
+        if let TransactionProgress::Paused(long) = progress {
             self.long = long;
             return false;
         }

@@ -5,10 +5,10 @@
 //! connection. It keeps the stream until the copy is loaded. With Redis 8, the copy's connection
 //! names the main one, and the stream comes there without being asked for.
 
-use super::super::handshake::{CopyHandshake, CopyStep, Cut};
+use super::super::handshake::{CopyHandshake, CopyPoint, CopyStep};
 use super::GiveUp;
 use super::channel::Channel;
-use super::receipt::{Receipt, Received};
+use super::receipt::{CopyProgress, Receipt};
 use super::{COPY_TIMEOUT, HANDSHAKE_TIMEOUT, digits};
 
 /// The connection of a copy, and the state of the main connection meanwhile.
@@ -17,7 +17,7 @@ pub(super) struct Apart {
     talk: Talk,
     joining: Joining,
     /// The cut that the copy was made at, once it is known.
-    cut: Option<Cut>,
+    cut: Option<CopyPoint>,
 }
 
 /// The state of the copy's connection.
@@ -76,7 +76,7 @@ impl Apart {
         &mut self,
         main: &mut Channel,
         copy_len_max: usize,
-    ) -> Result<Received, GiveUp> {
+    ) -> Result<CopyProgress, GiveUp> {
         while let Talk::Handshake(handshake) = &mut self.talk {
             let Some(line) = self.channel.input.line()? else { break };
             match handshake.answer(&line) {
@@ -101,12 +101,12 @@ impl Apart {
         }
         let gathers = self.gathers();
         let received = match &mut self.talk {
-            Talk::Handshake(_) => Received::Nothing,
+            Talk::Handshake(_) => CopyProgress::Nothing,
             Talk::Copy(receipt) => receipt.next(&mut self.channel.input, copy_len_max)?,
         };
         match received {
-            Received::Nothing => self.channel.expect_more().map(|()| Received::Nothing),
-            Received::Whole if !gathers => Ok(Received::Nothing),
+            CopyProgress::Nothing => self.channel.expect_more().map(|()| CopyProgress::Nothing),
+            CopyProgress::Whole if !gathers => Ok(CopyProgress::Nothing),
             received => Ok(received),
         }
     }

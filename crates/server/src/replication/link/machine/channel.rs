@@ -7,7 +7,7 @@ use crate::engine::log::append_command;
 /// A connection.
 #[derive(Default)]
 pub struct Channel {
-    pub(super) input: Input,
+    pub(super) input: ChannelInput,
     output: Vec<u8>,
     /// When something was last received (ms).
     pub(super) heard_ms: i64,
@@ -17,7 +17,7 @@ pub struct Channel {
 
 /// Received bytes that are still needed.
 #[derive(Default)]
-pub(super) struct Input {
+pub(super) struct ChannelInput {
     pub bytes: Vec<u8>,
     /// The start of the first byte that is needed.
     pub start: usize,
@@ -69,7 +69,7 @@ impl Channel {
     }
 }
 
-impl Input {
+impl ChannelInput {
     pub(super) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..self.end]
     }

@@ -8,18 +8,18 @@ mod apart;
 mod channel;
 mod receipt;
 
-use bobbin_resp::{Limits, Parser, ProtocolError, Step};
+use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
 
 use self::apart::Apart;
 pub use self::channel::Channel;
-use self::receipt::{Receipt, Received};
+use self::receipt::{CopyProgress, Receipt};
 use super::handshake::{Handshake, Introduction, NextStep};
 use crate::base::clock::has_come;
 
 /// The replica's side of its connection to a primary, and of a second connection for a copy.
 pub struct LinkMachine {
     limits: LinkLimits,
-    stage: Stage,
+    stage: LinkStage,
     main: Channel,
     parser: Parser,
     /// How many commands are given out at once.
@@ -48,7 +48,7 @@ pub struct LinkLimits {
     pub gathered_len_max: usize,
 }
 
-enum Stage {
+enum LinkStage {
     Handshake(Handshake),
     /// A copy is being received. The history and the offset that it belongs to; `None`: the primary
     /// is too old to give them.
@@ -129,7 +129,7 @@ impl LinkMachine {
         let (handshake, first) = Handshake::begin(introduction);
         let mut machine = Self {
             limits,
-            stage: Stage::Handshake(handshake),
+            stage: LinkStage::Handshake(handshake),
             main: Channel::new(now_ms),
             parser: Parser::default(),
             batch: BATCH,
@@ -154,17 +154,17 @@ impl LinkMachine {
 
     /// Begins the talk on the connection for the copy, which was opened.
     pub fn channel_opened(&mut self, now_ms: i64) {
-        if let Stage::WantsChannel { handshake, main_client } = &self.stage {
+        if let LinkStage::WantsChannel { handshake, main_client } = &self.stage {
             let (copy, first) = handshake.fetch_apart(*main_client);
             let apart = Apart::new(copy, &first, main_client.is_some(), now_ms);
-            self.stage = Stage::Apart(Box::new(apart));
+            self.stage = LinkStage::Apart(Box::new(apart));
         }
     }
 
     /// The connection for a copy, while it is needed.
     pub const fn copy_channel(&mut self) -> Option<&mut Channel> {
         match &mut self.stage {
-            Stage::Apart(apart) => Some(&mut apart.channel),
+            LinkStage::Apart(apart) => Some(&mut apart.channel),
             _ => None,
         }
     }
@@ -176,39 +176,39 @@ impl LinkMachine {
 
     /// The next event, with at most `copy_len_max` bytes of a copy.
     pub fn next_up_to(&mut self, copy_len_max: usize) -> Result<LinkEvent<'_>, GiveUp> {
-        while let Stage::Handshake(_) = &self.stage {
+        while let LinkStage::Handshake(_) = &self.stage {
             let Some(line) = self.main.input.line()? else { return Ok(LinkEvent::Nothing) };
             if let Some(event) = self.take_line(&line)? {
                 return Ok(event);
             }
         }
         let received = match &mut self.stage {
-            Stage::Copy(receipt, _) => receipt.next(&mut self.main.input, copy_len_max)?,
-            Stage::Apart(apart) => apart.next(&mut self.main, copy_len_max)?,
-            Stage::Stream => return self.commands(),
-            Stage::Handshake(_) | Stage::WantsChannel { .. } | Stage::Loads { .. } => {
-                Received::Nothing
+            LinkStage::Copy(receipt, _) => receipt.next(&mut self.main.input, copy_len_max)?,
+            LinkStage::Apart(apart) => apart.next(&mut self.main, copy_len_max)?,
+            LinkStage::Stream => return self.commands(),
+            LinkStage::Handshake(_) | LinkStage::WantsChannel { .. } | LinkStage::Loads { .. } => {
+                CopyProgress::Nothing
             }
         };
         Ok(match received {
-            Received::Nothing => LinkEvent::Nothing,
-            Received::Begins(length) => {
+            CopyProgress::Nothing => LinkEvent::Nothing,
+            CopyProgress::Begins(length) => {
                 let (history, database) = match &mut self.stage {
-                    Stage::Apart(apart) => apart.cut(),
-                    Stage::Copy(_, history) => (history.take(), None),
+                    LinkStage::Apart(apart) => apart.cut(),
+                    LinkStage::Copy(_, history) => (history.take(), None),
                     _ => (None, None),
                 };
                 LinkEvent::CopyBegins { history, database, length }
             }
-            Received::Bytes(range) => {
+            CopyProgress::Bytes(range) => {
                 let channel = match &self.stage {
-                    Stage::Apart(apart) => &apart.channel,
+                    LinkStage::Apart(apart) => &apart.channel,
                     _ => &self.main,
                 };
                 LinkEvent::Copy(&channel.input.bytes[range])
             }
-            Received::Whole => {
-                self.stage = Stage::Loads { gathers: self.gathers() };
+            CopyProgress::Whole => {
+                self.stage = LinkStage::Loads { gathers: self.gathers() };
                 LinkEvent::CopyEnds
             }
         })
@@ -216,24 +216,24 @@ impl LinkMachine {
 
     /// Handles a line of the handshake.
     fn take_line(&mut self, line: &[u8]) -> Result<Option<LinkEvent<'static>>, GiveUp> {
-        let Stage::Handshake(handshake) = &mut self.stage else { return Ok(None) };
+        let LinkStage::Handshake(handshake) = &mut self.stage else { return Ok(None) };
         match handshake.answer(line) {
             NextStep::Say(words) => self.main.say(&words),
             NextStep::GiveUp(why) => return Err(GiveUp::because(why)),
             NextStep::ReceiveAll { id, offset } => {
-                self.stage = Stage::Copy(Receipt::Awaited, Some((id, offset)));
+                self.stage = LinkStage::Copy(Receipt::Awaited, Some((id, offset)));
                 return Ok(Some(LinkEvent::WillCopy));
             }
             NextStep::Sync => {
                 self.takes_acks = false;
                 self.main.output().extend_from_slice(b"SYNC\r\n");
-                self.stage = Stage::Copy(Receipt::Awaited, None);
+                self.stage = LinkStage::Copy(Receipt::Awaited, None);
                 return Ok(Some(LinkEvent::WillCopy));
             }
             NextStep::FetchApart { main_client } => {
-                let stage = std::mem::replace(&mut self.stage, Stage::Stream);
-                if let Stage::Handshake(handshake) = stage {
-                    self.stage = Stage::WantsChannel { handshake, main_client };
+                let stage = std::mem::replace(&mut self.stage, LinkStage::Stream);
+                if let LinkStage::Handshake(handshake) = stage {
+                    self.stage = LinkStage::WantsChannel { handshake, main_client };
                 }
                 return Ok(Some(LinkEvent::WantsChannel));
             }
@@ -246,38 +246,38 @@ impl LinkMachine {
     }
 
     fn begin_stream(&mut self) {
-        self.stage = Stage::Stream;
+        self.stage = LinkStage::Stream;
         // Acknowledge at once: this shows the primary that the replica is ready.
         self.is_asked = true;
     }
 
     /// Whether the primary was asked for the stream and has not agreed yet.
     pub fn asked_for_stream(&self) -> bool {
-        matches!(&self.stage, Stage::Handshake(handshake) if handshake.asked_for_stream())
+        matches!(&self.stage, LinkStage::Handshake(handshake) if handshake.asked_for_stream())
     }
 
     /// Whether a copy is complete, and the machine waits for `loaded`.
     pub const fn has_copy(&self) -> bool {
-        matches!(self.stage, Stage::Loads { .. })
+        matches!(self.stage, LinkStage::Loads { .. })
     }
 
     /// Whether the stream behind a copy has just been asked for, while the copy comes.
     pub fn asks_behind_copy(&self) -> bool {
-        matches!(&self.stage, Stage::Apart(apart) if apart.asks())
+        matches!(&self.stage, LinkStage::Apart(apart) if apart.asks())
     }
 
     /// Whether the stream comes and is kept until the copy is loaded.
     pub fn gathers(&self) -> bool {
         match &self.stage {
-            Stage::Apart(apart) => apart.gathers(),
-            Stage::Loads { gathers } => *gathers,
+            LinkStage::Apart(apart) => apart.gathers(),
+            LinkStage::Loads { gathers } => *gathers,
             _ => false,
         }
     }
 
     /// Whether the stream comes and is executed at once.
     pub const fn streams(&self) -> bool {
-        matches!(self.stage, Stage::Stream)
+        matches!(self.stage, LinkStage::Stream)
     }
 
     /// Whether more of the stream may be received. While the stream is kept, there is a limit.
@@ -320,8 +320,8 @@ impl LinkMachine {
                 [b'*', ..] => {
                     let step = parser.next(bytes, &mut at, &limits, &mut args);
                     let (is_whole, end) = match step {
-                        Ok(Step::Complete) => (true, at),
-                        Ok(Step::Empty) => continue,
+                        Ok(ParseStep::Complete) => (true, at),
+                        Ok(ParseStep::Empty) => continue,
                         Ok(_) => (false, bytes.len()),
                         Err(error) => {
                             fault = Some(GiveUp::damage(error));
@@ -377,7 +377,7 @@ impl LinkMachine {
 
     /// Whether it is time to report the replica's offset.
     pub const fn wants_ack(&self, now_ms: i64) -> bool {
-        matches!(self.stage, Stage::Stream)
+        matches!(self.stage, LinkStage::Stream)
             && self.takes_acks
             && (self.is_asked || self.has_been_silent(now_ms))
     }
@@ -413,11 +413,13 @@ impl LinkMachine {
         let since_ms = now_ms - timeout_ms;
         let is_silent = self.main.heard_ms < since_ms;
         let why = match &self.stage {
-            Stage::Apart(apart) => apart.overdue(&self.main, since_ms),
-            Stage::Loads { .. } | Stage::WantsChannel { .. } => None,
-            Stage::Handshake(_) => is_silent.then_some(HANDSHAKE_TIMEOUT),
-            Stage::Copy(..) => is_silent.then_some(COPY_TIMEOUT),
-            Stage::Stream => is_silent.then_some("PRIMARY timeout: no data nor PING received..."),
+            LinkStage::Apart(apart) => apart.overdue(&self.main, since_ms),
+            LinkStage::Loads { .. } | LinkStage::WantsChannel { .. } => None,
+            LinkStage::Handshake(_) => is_silent.then_some(HANDSHAKE_TIMEOUT),
+            LinkStage::Copy(..) => is_silent.then_some(COPY_TIMEOUT),
+            LinkStage::Stream => {
+                is_silent.then_some("PRIMARY timeout: no data nor PING received...")
+            }
         };
         why.map_or(Ok(()), |why| Err(GiveUp::because(why.to_owned())))
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::copy::CopyEnd;
 use super::GiveUp;
-use super::channel::Input;
+use super::channel::ChannelInput;
 
 /// How far a copy was received.
 pub(super) enum Receipt {
@@ -16,7 +16,7 @@ pub(super) enum Receipt {
 }
 
 /// What was received.
-pub(super) enum Received {
+pub(super) enum CopyProgress {
     /// Nothing usable yet.
     Nothing,
     /// The copy begins. Its length in bytes, if that is known.
@@ -29,14 +29,18 @@ pub(super) enum Received {
 
 impl Receipt {
     /// Handles what was received: at most `len_max` bytes of the copy.
-    pub(super) fn next(&mut self, input: &mut Input, len_max: usize) -> Result<Received, GiveUp> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut ChannelInput,
+        len_max: usize,
+    ) -> Result<CopyProgress, GiveUp> {
         match self {
             Self::Awaited => {
-                let Some(line) = input.line()? else { return Ok(Received::Nothing) };
+                let Some(line) = input.line()? else { return Ok(CopyProgress::Nothing) };
                 let end = CopyEnd::parse(&line).map_err(GiveUp::because)?;
                 let length = end.length();
                 *self = Self::Arrives(end);
-                Ok(Received::Begins(length))
+                Ok(CopyProgress::Begins(length))
             }
             Self::Arrives(end) => {
                 let part = end.take(input.rest(), len_max);
@@ -44,16 +48,16 @@ impl Receipt {
                 if part.len == 0 && part.is_last {
                     input.skip(part.used);
                     *self = Self::Whole;
-                    return Ok(Received::Whole);
+                    return Ok(CopyProgress::Whole);
                 }
                 if part.len == 0 {
-                    return Ok(Received::Nothing);
+                    return Ok(CopyProgress::Nothing);
                 }
                 let at = input.at;
                 input.skip(part.len);
-                Ok(Received::Bytes(at..at + part.len))
+                Ok(CopyProgress::Bytes(at..at + part.len))
             }
-            Self::Whole => Ok(Received::Whole),
+            Self::Whole => Ok(CopyProgress::Whole),
         }
     }
 }

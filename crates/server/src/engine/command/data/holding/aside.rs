@@ -131,7 +131,7 @@ impl Data {
         if self.holding.gate.reservations() == 1 {
             aside.entered.drain(..).for_each(ShardGuard::reserve);
             self.holding.member.leave();
-            self.turn.waited = true;
+            self.conditions.waited = true;
             let mut gate = self.holding.gate.take();
             // Another thread may have reserved something while this one waited.
             if self.holding.gate.reservations() == 1 {

@@ -8,7 +8,7 @@
 mod aside;
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Cut, Gate, GateGuard, Hash, Keyspace, Member, SHARDS, Shard, ShardGuard};
+use bobbin_store::{Cut, Gate, GateGuard, KeyHash, Keyspace, Member, SHARDS, Shard, ShardGuard};
 
 pub use self::aside::Aside;
 use super::Data;
@@ -40,7 +40,7 @@ pub(super) struct Holding {
     /// The index of the guard that was used last, if several are held.
     recent: usize,
     /// The shards that were used while the gate was held.
-    looked_at: LookedAt,
+    looked_at: SeenShards,
     /// Whether the gate was refused because something is reserved.
     is_gate_refused: bool,
 }
@@ -51,13 +51,13 @@ impl Holding {
         gate: &'static Gate,
         member: Member<'static>,
     ) -> Self {
-        let (guards, looked_at) = (Vec::new(), LookedAt::default());
+        let (guards, looked_at) = (Vec::new(), SeenShards::default());
         Self { keyspace, gate, member, guards, recent: 0, looked_at, is_gate_refused: false }
     }
 }
 
 /// A set of shards, one bit each.
-struct LookedAt([u64; SHARDS / 64]);
+struct SeenShards([u64; SHARDS / 64]);
 
 impl Data {
     /// Holds one shard and no other. If it is held already, it stays so. Returns `false`, with
@@ -93,7 +93,7 @@ impl Data {
     #[cold]
     #[inline(never)]
     fn wait_for(&mut self, shard: usize) -> Option<ShardGuard<'static>> {
-        self.turn.waited = true;
+        self.conditions.waited = true;
         #[cfg(test)]
         crate::simulation::waits::begin();
         self.holding.keyspace.lock_unless_reserved(shard)
@@ -189,7 +189,7 @@ impl Data {
     }
 
     /// Prefetches the entry of a key whose shard is held, for reading or writing.
-    pub fn prefetch(&mut self, database: u32, hash: Hash, writes: bool) {
+    pub fn prefetch(&mut self, database: u32, hash: KeyHash, writes: bool) {
         if let Some(database) = self.shard(hash.shard()).database(database) {
             database.table().prefetch_entry(hash, writes);
         }
@@ -228,7 +228,7 @@ impl Data {
             self.release();
             self.holding.member.leave();
             // Even without a wait: other threads may have had the gate in between.
-            self.turn.waited = true;
+            self.conditions.waited = true;
             #[cfg(test)]
             crate::simulation::waits::begin();
             self.unit.held = HeldShards::All(self.holding.gate.take());
@@ -264,7 +264,7 @@ impl Data {
 
     /// The index of the first hash in whose shard blocked clients wait for keys. Several shards are
     /// held.
-    pub fn first_awaited(&mut self, hashes: impl Iterator<Item = Hash>) -> Option<usize> {
+    pub fn first_awaited(&mut self, hashes: impl Iterator<Item = KeyHash>) -> Option<usize> {
         let HeldShards::Many(guards) = &self.unit.held else { return None };
         if !guards.iter().any(|shard| shard.has_waiters()) {
             return None;
@@ -345,7 +345,7 @@ impl Data {
         drop(gate);
         self.enter();
         // Other threads may have had the gate in between, and may have begun a pause.
-        self.turn.waited = true;
+        self.conditions.waited = true;
     }
 
     /// Begins a turn: from now on this thread may hold shards.
@@ -408,7 +408,7 @@ impl Data {
     }
 
     #[inline(always)]
-    pub(super) fn database_of(&mut self, hash: Hash) -> &mut Database {
+    pub(super) fn database_of(&mut self, hash: KeyHash) -> &mut Database {
         let database = self.database;
         self.shard(hash.shard()).database_mut(database)
     }
@@ -451,7 +451,7 @@ fn shard_of_all<'h>(
     held: &'h mut HeldShards,
     keyspace: &'static Keyspace,
     recent: &mut usize,
-    looked_at: &mut LookedAt,
+    looked_at: &mut SeenShards,
     index: usize,
 ) -> &'h mut Shard {
     match held {
@@ -469,7 +469,7 @@ fn shard_of_all<'h>(
     }
 }
 
-impl LookedAt {
+impl SeenShards {
     #[inline(always)]
     fn note(&mut self, shard: usize) {
         self.0[shard / 64] |= 1 << (shard % 64);
@@ -486,7 +486,7 @@ impl LookedAt {
     }
 }
 
-impl Default for LookedAt {
+impl Default for SeenShards {
     fn default() -> Self {
         Self([0; SHARDS / 64])
     }

@@ -6,8 +6,8 @@ use super::Data;
 use crate::base::clock::ticks;
 use crate::engine::server::Server;
 
-/// The time and the rules for the current command.
-pub struct Turn {
+/// The time and the rules by which the current command runs.
+pub struct Conditions {
     /// The time that decides which keys have expired. It does not change during a transaction.
     pub now_ms: i64,
     /// When `now_ms` must be read again, in ticks.
@@ -44,7 +44,7 @@ pub struct UnitTime {
     sees_dead: bool,
 }
 
-impl Default for Turn {
+impl Default for Conditions {
     fn default() -> Self {
         Self {
             now_ms: 0,
@@ -63,7 +63,7 @@ impl Default for Turn {
     }
 }
 
-impl Turn {
+impl Conditions {
     /// The time of the current unit.
     pub(super) const fn unit_time(&self) -> UnitTime {
         let Self { now_ms, may_expire, sees_dead, .. } = *self;
@@ -115,22 +115,22 @@ impl Data {
     /// Reads the time.
     #[inline]
     pub fn refresh_time(&mut self, server: &Server) {
-        self.turn.waited = false;
-        self.turn.current_until = ticks() + server.clock.ticks(CURRENT_US);
-        self.turn.now_ms = server.clock.advance();
-        self.turn.clock = server.access_clock(self.turn.now_ms);
+        self.conditions.waited = false;
+        self.conditions.current_until = ticks() + server.clock.ticks(CURRENT_US);
+        self.conditions.now_ms = server.clock.advance();
+        self.conditions.clock = server.access_clock(self.conditions.now_ms);
     }
 
     /// Applies the current configuration and role of the server: whether keys expire, which events
     /// are published, how values are deleted, whether the log has timestamps.
     pub fn follow_config(&mut self, server: &Server) {
-        self.turn.may_expire = server.may_expire(self.turn.now_ms);
-        self.turn.sees_dead = self.turn.loading;
+        self.conditions.may_expire = server.may_expire(self.conditions.now_ms);
+        self.conditions.sees_dead = self.conditions.loading;
         self.audience.event_classes = server.event_classes();
-        self.turn.deletes = server.deletes();
+        self.conditions.deletes = server.deletes();
         if self.is_logged() {
             let wanted = server.config.aof_timestamp_enabled();
-            self.recorder.stamp(if wanted { self.turn.now_ms / 1000 } else { 0 });
+            self.recorder.stamp(if wanted { self.conditions.now_ms / 1000 } else { 0 });
         }
     }
 }

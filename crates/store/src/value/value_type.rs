@@ -3,7 +3,7 @@
 /// The type of a value, with Redis's number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Kind {
+pub enum ValueType {
     String = 0,
     List = 1,
     Set = 2,
@@ -12,7 +12,7 @@ pub enum Kind {
     Stream = 6,
 }
 
-impl Kind {
+impl ValueType {
     pub const ALL: [Self; 6] =
         [Self::String, Self::List, Self::Set, Self::SortedSet, Self::Hash, Self::Stream];
 
