@@ -5,11 +5,11 @@
 
 use std::sync::LazyLock;
 
+use bobbin_server::config::split;
 use bobbin_server::engine::acl::file;
 use bobbin_server::engine::acl::rules::{RuleGrammar, has_spaces, join_selectors};
 use bobbin_server::engine::acl::user::User;
 use bobbin_server::engine::command::Registry;
-use bobbin_server::config::split;
 use libfuzzer_sys::fuzz_target;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {

@@ -5,13 +5,13 @@
 use std::cell::RefCell;
 
 use libfuzzer_sys::fuzz_target;
-use model::Bench;
+use model::ModelBench;
 
 #[path = "../../crates/server/tests/model/mod.rs"]
 mod model;
 
 thread_local! {
-    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+    static BENCH: RefCell<ModelBench> = RefCell::new(ModelBench::new());
 }
 
 fuzz_target!(|data: &[u8]| BENCH.with_borrow_mut(|bench| bench.run(data)));

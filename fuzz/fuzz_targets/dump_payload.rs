@@ -9,7 +9,7 @@ use bobbin_dump::rdb::Format;
 use bobbin_dump::{Payload, append_string_payload, lzf_decompress, parse_payload};
 use bobbin_store::value::StringRef;
 use libfuzzer_sys::fuzz_target;
-use payloads::Bench;
+use payloads::PayloadBench;
 
 // The tests use more of it.
 #[allow(dead_code)]
@@ -17,7 +17,7 @@ use payloads::Bench;
 mod payloads;
 
 thread_local! {
-    static BENCH: RefCell<Bench> = RefCell::new(Bench::new());
+    static BENCH: RefCell<PayloadBench> = RefCell::new(PayloadBench::new());
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 
-use grammar::{Choices, Keys, Row, Walls, Way};
+use grammar::{Choices, GrammarRow, KeyNames, SendWay, Walls};
 use libfuzzer_sys::fuzz_target;
 
 // The tests use more of it.
@@ -14,17 +14,17 @@ use libfuzzer_sys::fuzz_target;
 mod grammar;
 
 thread_local! {
-    static BENCH: RefCell<(Walls, Vec<Row>)> = RefCell::new((Walls::new(), grammar::rows()));
+    static BENCH: RefCell<(Walls, Vec<GrammarRow>)> = RefCell::new((Walls::new(), grammar::rows()));
 }
 
 fuzz_target!(|data: &[u8]| BENCH.with_borrow_mut(|(walls, rows)| {
     let mut choices = Choices::new(data);
     let row = &rows[(choices.below(256) * 256 + choices.below(256)) % rows.len()];
-    let way = [Way::Alone, Way::Exec][choices.below(2)];
-    let mut command = row.command(&mut choices, Keys::Both);
+    let way = [SendWay::Alone, SendWay::Exec][choices.below(2)];
+    let mut command = row.command(&mut choices, KeyNames::Both);
     // Words of the command itself, or of another, in odd places.
     for _ in 0..choices.below(4) {
-        let other = rows[choices.below(256) % rows.len()].command(&mut choices, Keys::Both);
+        let other = rows[choices.below(256) % rows.len()].command(&mut choices, KeyNames::Both);
         let word = other[choices.below(other.len())].clone();
         let at = 1 + choices.below(command.len());
         command.insert(at, word);

@@ -78,7 +78,11 @@ fn look(machine: &mut LinkMachine, seen: &mut Seen) -> Result<(), GiveUp> {
     }
 }
 
-const LIMITS: LinkLimits =
-    LinkLimits { bulk_len_max: 500, command_len_max: 1000, transaction_len_max: 2000, gathered_len_max: 1000 };
+const LIMITS: LinkLimits = LinkLimits {
+    bulk_len_max: 500,
+    command_len_max: 1000,
+    transaction_len_max: 2000,
+    gathered_len_max: 1000,
+};
 /// The longest line of the handshake, which is more than a command may have here.
 const KEPT_MAX: usize = 4096 + 256;

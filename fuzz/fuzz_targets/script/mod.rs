@@ -16,7 +16,8 @@ use bobbin_script::{Api, Called, Chunk, Ended, Host, Level, MemoryPool, Profile,
 pub fn run(code: &'static str, bytes: &[u8], split: usize) {
     STATE.with_borrow_mut(|state| {
         let (vm, chunk) = state.get_or_insert_with(|| {
-            let mut vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(256 << 20)));
+            let mut vm =
+                Vm::new(Profile::Scripts, Api::Safe, 1, Arc::new(MemoryPool::new(256 << 20)));
             let chunk = vm.compile(code.as_bytes(), c"@fuzz").expect("the script is right");
             (vm, chunk)
         });
@@ -85,11 +86,7 @@ impl Host for Patient {
         let since = now - self.looked;
         assert!(since < SILENCE_MAX, "nobody asked for {since:?}");
         self.looked = now;
-        if now - self.started > RUN_MAX {
-            Verdict::Stop("it takes long")
-        } else {
-            Verdict::GoOn
-        }
+        if now - self.started > RUN_MAX { Verdict::Stop("it takes long") } else { Verdict::GoOn }
     }
 }
 
