@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use bobbin_io::error_text;
 use bobbin_server::base::cores::{self, CoreShare, CoreWork};
 use bobbin_server::base::memory;
 use bobbin_server::config::{CommandLine, Config, Directives};
@@ -120,14 +121,16 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let supervisor = host::Supervisor::find(config.supervised(), |name| std::env::var_os(name));
     let daemon = config.daemonize() && !supervisor.is_some();
     if daemon {
-        host::daemonize().map_err(|error| format!("Can't become a daemon: {error}"))?;
+        host::daemonize()
+            .map_err(|error| format!("Can't become a daemon: {}", error_text(&error)))?;
     }
     // All threads that are started from here on inherit this. No other thread should wait for the
     // end of their turns, whatever they do beside the workers. The same holds for the workers until
     // they know better.
     cores::share(CoreShare::ShortTurns);
     signals::ignore_file_size_signal();
-    logging::configure(&config).map_err(|error| format!("Can't open the log file: {error}"))?;
+    logging::configure(&config)
+        .map_err(|error| format!("Can't open the log file: {}", error_text(&error)))?;
     cores::assign(config.core_lists());
     cores::go_to(CoreWork::Serving);
     memory::start_background_threads();

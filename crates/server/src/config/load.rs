@@ -265,7 +265,7 @@ impl<'l> Loader<'l> {
             let mut text = Vec::new();
             // As with fgets, what was read before the error counts.
             if let Err(error) = stdin.read_to_end(&mut text) {
-                log::warn!("Can't read all of the config from stdin: {error}");
+                log::warn!("Can't read all of the config from stdin: {}", error_text(&error));
             }
             self.read_text(&ConfigSource::Stdin, &text)?;
         }

@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use bobbin_store::{DefragCursor, Defragmenter, SHARDS};
 use bobbin_sync::Mutex;
 
@@ -113,7 +114,7 @@ pub fn follow_config(server: &'static Server) -> Result<(), String> {
     };
     background::start("bobbin-defrag", CoreWork::Background, run).map_err(|error| {
         Defrag::of(server).runs.store(false, Ordering::Release);
-        format!("Can't start the thread that defragments memory: {error}")
+        format!("Can't start the thread that defragments memory: {}", error_text(&error))
     })
 }
 

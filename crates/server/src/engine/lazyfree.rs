@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use bobbin_store::shard::Database;
 use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::Mutex;
@@ -94,7 +95,10 @@ fn start() -> Option<&'static Sender<(Garbage, usize)>> {
         Ok(_) => Some(QUEUE.get_or_init(|| sender)),
         Err(error) => {
             if failed.replace(Instant::now()).is_none() {
-                log::warn!("Cannot start the lazy free thread, values are freed in place: {error}");
+                log::warn!(
+                    "Cannot start the lazy free thread, values are freed in place: {}",
+                    error_text(&error)
+                );
             }
             None
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use bobbin_io::error_text;
 use bobbin_sync::Mutex;
 
 use super::position::CutPosition;
@@ -47,7 +48,7 @@ pub fn start_save(
         return Err(NotBegun::Busy);
     }
     let beside = Beside::start("bobbin-save", CoreWork::Saving).map_err(|error| {
-        log::warn!("Can't save in background: {error}");
+        log::warn!("Can't save in background: {}", error_text(&error));
         persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
         if waiter.is_none() {
             set_save_failed(server, true);
@@ -88,7 +89,7 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
             saved(server);
         }
         Err(error) => {
-            log::warn!("Write error while saving DB to the disk: {error}");
+            log::warn!("Write error while saving DB to the disk: {}", error_text(&error));
             file.remove(server);
         }
     }
@@ -197,7 +198,7 @@ impl SaveTask {
                 log::warn!("Background saving was aborted");
             }
             Err(error) => {
-                log::warn!("Write error while saving DB to the disk: {error}");
+                log::warn!("Write error while saving DB to the disk: {}", error_text(&error));
                 // A SAVE tells its clients, and is no failed save in the background.
                 if waiters.is_empty() {
                     log::warn!("Background saving error");
@@ -300,9 +301,10 @@ impl SnapshotFile {
             let directory = path.parent().unwrap_or(path);
             let name = path.file_name().unwrap_or_default();
             log::warn!(
-                "Failed opening the temp RDB file {} (in server root dir {}) for saving: {error}",
+                "Failed opening the temp RDB file {} (in server root dir {}) for saving: {}",
                 name.display(),
-                directory.display()
+                directory.display(),
+                error_text(&error)
             );
         })?;
         let unsynced = server.config.rdb_save_incremental_fsync().then_some(0);
@@ -314,9 +316,10 @@ impl SnapshotFile {
         let SnapshotPaths { unfinished, path } = &self.destination;
         files::publish_by(&self.file, path, || name(&self.destination)).inspect_err(|error| {
             log::warn!(
-                "Error moving temp DB file {} on the final destination {}: {error}",
+                "Error moving temp DB file {} on the final destination {}: {}",
                 unfinished.display(),
-                path.display()
+                path.display(),
+                error_text(&error)
             );
         })
     }
@@ -325,7 +328,11 @@ impl SnapshotFile {
         let started = Instant::now();
         let path = &self.destination.unfinished;
         if let Err(error) = disk::remove_file(path) {
-            log::debug!("Can't remove the unfinished snapshot {}: {error}", path.display());
+            log::debug!(
+                "Can't remove the unfinished snapshot {}: {}",
+                path.display(),
+                error_text(&error)
+            );
         }
         let us = started.elapsed().as_micros() as u64;
         server.services.latency.sample(&server.config, LatencyEvent::RdbUnlinkTempFile, us);

@@ -234,7 +234,7 @@ impl<I: BufRead> Check<'_, I> {
             return Err("Aborting...".into());
         }
         truncate(file.path, good)
-            .map_err(|error| format!("Failed to truncate AOF {name}: {error}"))?;
+            .map_err(|error| format!("Failed to truncate AOF {name}: {}", error_text(&error)))?;
         println!("Successfully truncated AOF {name}");
         Ok(FileVerdict::Truncated)
     }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
+
 use crate::engine::command::Data;
 use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
@@ -39,7 +41,7 @@ pub fn wait_for_end(server: &'static Server, supervisor: &Supervisor) -> Result<
     if !path.is_empty() {
         log::info!("Removing the unix socket file.");
         if let Err(error) = std::fs::remove_file(OsStr::from_bytes(&path)) {
-            log::debug!("Can't remove the unix socket file: {error}");
+            log::debug!("Can't remove the unix socket file: {}", error_text(&error));
         }
     }
     server.workers.stop();

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use bobbin_io::error_text;
+
 use crate::engine::server::Server;
 use crate::persistence;
 use crate::system::logging;
@@ -22,7 +24,7 @@ pub fn ignore_file_size_signal() {
 /// SIGHUP reopens the server's log file, and SIGALRM logs what the workers do.
 pub fn watch_signals(server: &'static Server) -> Result<(), String> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGALRM])
-        .map_err(|error| format!("Can't watch for signals: {error}"))?;
+        .map_err(|error| format!("Can't watch for signals: {}", error_text(&error)))?;
     let mut asked: Option<Instant> = None;
     let run = move || {
         for signal in signals.forever() {
@@ -35,7 +37,7 @@ pub fn watch_signals(server: &'static Server) -> Result<(), String> {
             match signal {
                 SIGHUP => {
                     if let Err(error) = logging::reopen() {
-                        log::warn!("Can't open the log file anew: {error}");
+                        log::warn!("Can't open the log file anew: {}", error_text(&error));
                     }
                 }
                 SIGALRM => watchdog::show_workers(server),
@@ -56,7 +58,9 @@ pub fn watch_signals(server: &'static Server) -> Result<(), String> {
         }
     };
     let spawned = thread::Builder::new().name("bobbin-signals".into()).spawn(run);
-    spawned.map(drop).map_err(|error| format!("Can't start the signal thread: {error}"))
+    spawned
+        .map(drop)
+        .map_err(|error| format!("Can't start the signal thread: {}", error_text(&error)))
 }
 
 /// `timeout` sends SIGTERM to its child, and again to the child's group. A signal so soon after the

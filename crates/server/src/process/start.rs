@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bobbin_io::{Acceptor, Address, DriverKind};
+use bobbin_io::{Acceptor, Address, DriverKind, error_text};
 use bobbin_store::hash::Hasher;
 use bobbin_store::log::Log;
 use bobbin_store::{Gate, Keyspace};
@@ -122,7 +122,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     server.switches.set(Switch::LOADING, true);
     let acceptor =
         Acceptor::start(listeners, keepalive_s, move |accepted| accept::let_in(server, accepted))
-            .map_err(|error| format!("Can't start the acceptor: {error}"))?;
+            .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
     let loaded = if server.config.appendonly() {
@@ -169,14 +169,15 @@ fn choose_driver(config: &Config) -> Result<DriverKind, String> {
         IoDriver::Auto => {
             let (kind, refused) = DriverKind::best();
             if let Some(error) = refused {
-                log::info!("io_uring is not available here ({error}), using epoll");
+                log::info!("io_uring is not available here ({}), using epoll", error_text(&error));
             }
             return Ok(kind);
         }
         IoDriver::Epoll => DriverKind::Epoll,
         IoDriver::IoUring => DriverKind::Uring,
     };
-    let refused = |error| format!("io-driver {} does not work here: {error}", asked.name());
+    let refused =
+        |error| format!("io-driver {} does not work here: {}", asked.name(), error_text(&error));
     asked.check().map(|()| asked).map_err(refused)
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use bobbin_io::Driver;
+use bobbin_io::{Driver, error_text};
 
 use super::{REPLIES_MAX, Worker, sealed, touch};
 use crate::engine::client;
@@ -42,7 +42,7 @@ impl Worker {
         let added = unsafe { self.driver.add(connection.token, connection.socket.as_fd()) };
         connection.reading = Reading::Data;
         if let Err(error) = added {
-            log::warn!("Cannot watch a new connection: {error}");
+            log::warn!("Cannot watch a new connection: {}", error_text(&error));
             self.close(slot);
             return;
         }

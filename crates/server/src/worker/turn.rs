@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bobbin_io::Driver;
+use bobbin_io::{Driver, error_text};
 
 use super::Worker;
 use crate::base::clock::ticks;
@@ -57,7 +57,7 @@ impl Worker {
         }
         if let Err(error) = self.driver.wait(Some(timeout), &mut self.events) {
             // No client can cause this error. A worker without its driver cannot serve.
-            log::error!("Worker {} cannot wait for events: {error}", self.handle.id);
+            log::error!("Worker {} cannot wait for events: {}", self.handle.id, error_text(&error));
             std::process::abort();
         }
         self.handle.mailbox.awake();

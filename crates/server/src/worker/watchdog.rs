@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::stack::show_stack;
+use bobbin_io::error_text;
+
 use crate::base::clock::ticks;
 use crate::engine::server::{Server, WorkerHandle};
 
@@ -42,7 +44,7 @@ pub fn follow_watchdog(server: &'static Server) -> Result<(), String> {
     let started = std::thread::Builder::new().name("bobbin-watchdog".into()).spawn(watch);
     started.map(drop).map_err(|error| {
         Watchdog::of(server).runs.store(false, Ordering::Release);
-        format!("Can't start the watchdog: {error}")
+        format!("Can't start the watchdog: {}", error_text(&error))
     })
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use bobbin_sync::{Condvar, Mutex};
 
 use super::keys::KeySample;
@@ -75,7 +76,9 @@ impl Gatherer {
             }
         };
         let spawned = std::thread::Builder::new().name("bobbin-figures".into()).spawn(run);
-        spawned.map_err(|error| format!("Can't start the thread of figures: {error}"))?;
+        spawned.map_err(|error| {
+            format!("Can't start the thread of figures: {}", error_text(&error))
+        })?;
         Ok(Self(shared))
     }
 

@@ -32,7 +32,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use bobbin_io::Complaint;
+use bobbin_io::{Complaint, error_text};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use self::figures::Gatherer;
@@ -92,7 +92,9 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
         serve(&listeners, &Site { is_known, admits, policy, body });
     };
     let spawned = std::thread::Builder::new().name("bobbin-metrics".into()).spawn(run);
-    spawned.map(drop).map_err(|error| format!("Can't start the thread of metrics: {error}"))
+    spawned
+        .map(drop)
+        .map_err(|error| format!("Can't start the thread of metrics: {}", error_text(&error)))
 }
 
 /// Whether a browser may use this name for the server. Listening on all addresses makes no name
@@ -114,7 +116,12 @@ fn listeners(addresses: &[String], port: u16) -> Result<Vec<TcpListener>, String
         match listen(host, port) {
             Ok(listener) => listeners.push(listener),
             Err(_) if optional => {}
-            Err(error) => return Err(format!("Can't serve metrics on {host}:{port}: {error}")),
+            Err(error) => {
+                return Err(format!(
+                    "Can't serve metrics on {host}:{port}: {}",
+                    error_text(&error)
+                ));
+            }
         }
     }
     if listeners.is_empty() {

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::manifest::{AofFile, Manifest};
+use bobbin_io::error_text;
+
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::Config;
 
@@ -86,7 +88,11 @@ impl AofDirectory {
         let path = self.manifest();
         match disk::read(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound && !path.is_file() => {
-                log::warn!("{} is taken for no AOF manifest file: {error}", path.display());
+                log::warn!(
+                    "{} is taken for no AOF manifest file: {}",
+                    path.display(),
+                    error_text(&error)
+                );
                 Ok(None)
             }
             read => self.parse(read),
@@ -99,8 +105,9 @@ impl AofDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 return Err(format!(
-                    "Fatal error: can't open the AOF manifest file {} for reading: {error}",
-                    self.manifest().display()
+                    "Fatal error: can't open the AOF manifest file {} for reading: {}",
+                    self.manifest().display(),
+                    error_text(&error)
                 ));
             }
         };
@@ -134,7 +141,11 @@ impl AofDirectory {
         }
         for part in new {
             if let Err(error) = disk::remove_file(self.file(&part.name)) {
-                log::debug!("Can't remove {}, which is of no use: {error}", part.name);
+                log::debug!(
+                    "Can't remove {}, which is of no use: {}",
+                    part.name,
+                    error_text(&error)
+                );
             }
         }
     }
@@ -167,7 +178,11 @@ impl AofDirectory {
             log::info!("Removing the history file {} in the background", part.name);
             match disk::remove_file(self.file(&part.name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    log::warn!("Can't remove the history file {}: {error}", part.name);
+                    log::warn!(
+                        "Can't remove the history file {}: {}",
+                        part.name,
+                        error_text(&error)
+                    );
                 }
                 _ => {}
             }
@@ -210,7 +225,9 @@ impl AofDirectory {
             .and_then(|()| disk::rename(&single, &new))
             .and_then(|()| self.sync())
             .and_then(|()| files::sync_directory_of(&self.path));
-        moved.map_err(|error| format!("Can't take over the old log {}: {error}", self.prefix))?;
+        moved.map_err(|error| {
+            format!("Can't take over the old log {}: {}", self.prefix, error_text(&error))
+        })?;
         log::info!(
             "Successfully migrated an old-style AOF configuration ({}) into the AOF directory ({}).",
             self.prefix,

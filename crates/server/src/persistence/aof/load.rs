@@ -10,6 +10,8 @@ use super::reader::is_rdb;
 use super::replay::Replay;
 use super::rewrite::BaseForm;
 use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
+use bobbin_io::error_text;
+
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
@@ -35,7 +37,7 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace),
         Persistence::of(server).loading.set_position(position);
     }
     let file = open_last(server, &directory, &mut manifest)
-        .map_err(|error| format!("Can't open the append-only file: {error}"))?;
+        .map_err(|error| format!("Can't open the append-only file: {}", error_text(&error)))?;
     *Aof::of(server).manifest.lock() = manifest;
     Ok((file, place))
 }
@@ -152,8 +154,12 @@ fn load_file(
     (before, is_last): (u64, bool),
 ) -> Result<u64, String> {
     let started = Instant::now();
-    let opened =
-        |error| format!("Fatal error: can't open the append log file {name} for reading: {error}");
+    let opened = |error| {
+        format!(
+            "Fatal error: can't open the append log file {name} for reading: {}",
+            error_text(&error)
+        )
+    };
     let mut file = disk::open(path).map_err(opened)?;
     let start = if is_rdb(path) { load_preamble(server, name, &file)? } else { 0 };
     file.seek(SeekFrom::Start(start)).map_err(opened)?;
@@ -190,7 +196,8 @@ fn load_file(
         }
         Err(AofFault::Io(error)) => {
             return Err(format!(
-                "Unrecoverable error reading the append only file {name}: {error}"
+                "Unrecoverable error reading the append only file {name}: {}",
+                error_text(&error)
             ));
         }
     }
@@ -265,7 +272,7 @@ fn truncate(
     log::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
     log::warn!("Truncating the AOF {name} at offset {good}");
     disk::truncate(path, good)
-        .map_err(|error| format!("Error truncating the AOF file {name}: {error}"))?;
+        .map_err(|error| format!("Error truncating the AOF file {name}: {}", error_text(&error)))?;
     log::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
     Ok(())
 }

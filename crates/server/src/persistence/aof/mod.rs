@@ -25,6 +25,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use bobbin_sync::{Mutex, OwnLine};
 
 pub use directory::AofDirectory;
@@ -275,7 +276,7 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
     }
     if on {
         AofDirectory::of(&server.config).prepare().map_err(|error| {
-            log::warn!("Can't create the files of the log: {error}");
+            log::warn!("Can't create the files of the log: {}", error_text(&error));
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
         need_writer(server)?;
@@ -382,7 +383,7 @@ pub fn load_log_again(server: &'static Server, waiter: Arc<Waiter>) {
     };
     let spawned = std::thread::Builder::new().name("bobbin-load".into()).spawn(run);
     if let Err(error) = spawned {
-        log::error!("Can't start a thread to load with: {error}. Exiting.");
+        log::error!("Can't start a thread to load with: {}. Exiting.", error_text(&error));
         std::process::exit(1);
     }
 }
@@ -432,7 +433,7 @@ fn start_writer(
 ) -> Result<(), String> {
     let run = move || AofWriter::run(server, Aof::of(server).writer.wait());
     let started = background::start("bobbin-log", CoreWork::Background, run);
-    started.map_err(|error| format!("Can't start the log's thread: {error}"))?;
+    started.map_err(|error| format!("Can't start the log's thread: {}", error_text(&error)))?;
     Aof::of(server).writer.get_or_init(|| Mutex::new(AofWriter::new(server, file, place)));
     Ok(())
 }
@@ -478,7 +479,7 @@ fn note_log_outcome(server: &Server, outcome: &std::io::Result<()>) {
     }
     match outcome {
         Ok(()) => log::warn!("AOF write error looks solved. The server can write again."),
-        Err(error) => log::warn!("Error writing to the AOF file: {error}"),
+        Err(error) => log::warn!("Error writing to the AOF file: {}", error_text(&error)),
     }
     server.switches.set(Switch::LOG_FAILED, number != 0);
 }

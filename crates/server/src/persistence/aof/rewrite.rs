@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
+use bobbin_io::error_text;
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::{CutHandle, EntryRef, ValueType};
 use bobbin_sync::Mutex;
@@ -168,7 +169,7 @@ pub fn follow_log_history(server: &Server) {
         // here.
         match directory.persist(&manifest) {
             Ok(()) => collect_history(server, &directory, &mut manifest),
-            Err(error) => log::warn!("Can't write the AOF manifest: {error}"),
+            Err(error) => log::warn!("Can't write the AOF manifest: {}", error_text(&error)),
         }
     }
 }
@@ -201,7 +202,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     let beside = match Beside::start("bobbin-rewrite", CoreWork::Rewriting) {
         Ok(beside) => beside,
         Err(error) => {
-            log::warn!("Can't rewrite append only file in background: {error}");
+            log::warn!("Can't rewrite append only file in background: {}", error_text(&error));
             rewrite_failed(server);
             return false;
         }
@@ -289,7 +290,10 @@ impl RewriteTask {
             }
             Err(error) => {
                 if let Err(error) = disk::remove_file(directory.temporary_base()) {
-                    log::debug!("Can't remove the unfinished base of the log: {error}");
+                    log::debug!(
+                        "Can't remove the unfinished base of the log: {}",
+                        error_text(&error)
+                    );
                 }
                 // Any error aborts the cut. This kind of error means that the cut was aborted
                 // first. If nobody asked for that, the rewrite has failed.
@@ -297,7 +301,10 @@ impl RewriteTask {
                     log::info!("AOF rewrite was aborted");
                     try_rewrite_again(server);
                 } else {
-                    log::warn!("Background AOF rewrite terminated with error: {error}");
+                    log::warn!(
+                        "Background AOF rewrite terminated with error: {}",
+                        error_text(&error)
+                    );
                     rewrite_failed(server);
                 }
             }
@@ -397,7 +404,7 @@ pub(super) fn collect_history(server: &Server, directory: &AofDirectory, manifes
         && let Err(error) = directory.delete_history(manifest)
     {
         // The files are deleted already, so it does no harm that the manifest still names them.
-        log::warn!("Can't write the AOF manifest without its history: {error}");
+        log::warn!("Can't write the AOF manifest without its history: {}", error_text(&error));
     }
 }
 

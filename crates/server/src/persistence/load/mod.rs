@@ -18,6 +18,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
+use bobbin_io::error_text;
 use bobbin_store::{Hasher, Keyspace};
 use bobbin_sync::Mutex;
 
@@ -69,7 +70,8 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
         Err(error) => {
             let path = path.display();
             return Err(format!(
-                "Fatal error: can't open the RDB file {path} for reading: {error}"
+                "Fatal error: can't open the RDB file {path} for reading: {}",
+                error_text(&error)
             ));
         }
     };
@@ -173,7 +175,9 @@ fn load_with(
             };
             let spawned =
                 std::thread::Builder::new().name("bobbin-load".into()).spawn_scoped(scope, work);
-            spawned.map_err(|error| format!("Can't start a thread to load with: {error}"))?;
+            spawned.map_err(|error| {
+                format!("Can't start a thread to load with: {}", error_text(&error))
+            })?;
         }
         let recycled = || empty.lock().pop();
         let mut give = |block: FileBlock| send(&sender, block, &failed);

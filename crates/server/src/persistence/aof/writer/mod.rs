@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use bobbin_sync::Mutex;
 
 pub(super) use self::orders::{Rotated, WriterOrder};
@@ -370,7 +371,10 @@ impl AofWriter {
             none => match Syncer::start(self.server) {
                 Ok(syncer) => none.insert(syncer),
                 Err(error) => {
-                    log::warn!("Can't start a thread that forces the log to disk: {error}");
+                    log::warn!(
+                        "Can't start a thread that forces the log to disk: {}",
+                        error_text(&error)
+                    );
                     return self.sync_now();
                 }
             },
@@ -408,7 +412,8 @@ impl AofWriter {
                 // The kernel dropped the bytes, so they cannot be written again, and the promise of
                 // `always` is broken.
                 log::error!(
-                    "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {error}. Exiting..."
+                    "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {}. Exiting...",
+                    error_text(&error)
                 );
                 exit_at_once();
             }
@@ -444,7 +449,8 @@ impl AofWriter {
         let aof = self.aof;
         if !aof.has_gap() {
             log::warn!(
-                "The log may have lost what it could not force to disk ({error}): it will be rewritten"
+                "The log may have lost what it could not force to disk ({}): it will be rewritten",
+                error_text(&error)
             );
         }
         aof.gaps.fetch_add(1, Ordering::SeqCst);

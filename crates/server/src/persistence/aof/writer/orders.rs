@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
 use super::{AofWriter, CHUNK_BYTES};
+use bobbin_io::error_text;
+
 use crate::base::files::{self, DATA_MODE};
 use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::{self, Aof, AofDirectory};
@@ -94,7 +96,7 @@ impl AofWriter {
                     self.remark_beginning(place);
                 }
                 if let Err(error) = &rotated {
-                    log::warn!("Can't open a new AOF incr file: {error}");
+                    log::warn!("Can't open a new AOF incr file: {}", error_text(&error));
                 }
                 // The thread that rewrites waits for this.
                 drop(done.send(rotated));
