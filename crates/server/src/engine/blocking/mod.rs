@@ -266,7 +266,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         match served {
             Ok(false) => {
                 // An expired key may have been deleted nevertheless.
-                data.number_unit(true);
+                data.number_unit();
                 waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
                 at += 1;
                 continue;
@@ -284,7 +284,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             }
         }
         // The change gets its place in the log before any other thread can see it.
-        data.number_unit(true);
+        data.number_unit();
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }

@@ -156,7 +156,7 @@ fn attempt(
         }
         admit_again(call)?;
         call.client.shown.begin();
-        if call.server.switches.load() & Switch::MONITORED != 0 {
+        if call.server.switches.has(Switch::MONITORED) {
             monitor::show(call);
         }
         let can_restart = task.can_restart && !call.in_transaction && !everything;

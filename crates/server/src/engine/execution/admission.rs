@@ -270,7 +270,7 @@ pub fn wait_for_reserved(server: &'static Server, data: &mut Data, client: &mut 
     let is_gate_refused = data.take_refusal();
     // What comes from the primary is never answered with `-BUSY`: it waits, however long that
     // takes.
-    if server.switches.load() & Switch::BUSY != 0 && !data.conditions.loading {
+    if server.switches.has(Switch::BUSY) && !data.conditions.loading {
         return server.scripts.busy_failure(&server.config);
     }
     client.waits_for_reserved = true;

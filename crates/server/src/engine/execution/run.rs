@@ -31,7 +31,7 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
     }
-    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+    if call.server.switches.has(Switch::ONLOOKERS) {
         show_onlookers(call);
     }
     if call.data.unit.has_done_something() && !call.in_transaction {
@@ -68,13 +68,13 @@ fn show_onlookers(call: &mut Call<'_>) {
     // A paused transaction is shown when it ends, so that its commands are shown before it.
     let is_in_midst =
         call.command.has(Flags::RUNS_TRANSACTION) && call.client.long_command.is_some();
-    if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
+    if call.server.switches.has(Switch::MONITORED) && !is_in_midst {
         monitor::feed(call);
     }
     if call.client.tracking.is_some() {
         tracking::remember(call);
     }
-    if call.server.switches.load() & Switch::SIZED != 0 {
+    if call.server.switches.has(Switch::SIZED) {
         look_at_sizes(call);
     }
 }

@@ -115,7 +115,7 @@ impl ScriptSession {
         // A log is replayed as fast as possible, while no clients are served. And commands that
         // DEBUG allows in scripts may need the gate for more than keys.
         let stays =
-            data.conditions.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
+            data.conditions.loading || server.switches.has(Switch::SCRIPTS_UNBOUND);
         let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
@@ -243,7 +243,7 @@ impl ScriptSession {
     /// there is one run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
-        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0
+        self.server.switches.has(Switch::SCRIPTS_UNBOUND)
             && !command.has(Flags::RUNS_SCRIPT)
     }
 
@@ -274,7 +274,7 @@ impl ScriptSession {
         if self.server.is_read_only() {
             return Err(Failure::READONLY);
         }
-        if self.server.switches.load() & Switch::FEW_REPLICAS != 0 {
+        if self.server.switches.has(Switch::FEW_REPLICAS) {
             return Err(Failure::NOREPLICAS);
         }
         self.server.disk_failure().map_or(Ok(()), Err)

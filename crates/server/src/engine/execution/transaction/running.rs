@@ -340,7 +340,7 @@ impl PausedTransaction {
         slice.data.end_aside(slice.server);
         self.with_call(slice, |running, call| {
             running.end(call);
-            if call.server.switches.load() & Switch::MONITORED != 0 {
+            if call.server.switches.has(Switch::MONITORED) {
                 monitor::feed(call);
             }
         });
