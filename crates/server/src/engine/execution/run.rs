@@ -2,16 +2,33 @@
 
 use super::monitor;
 use crate::engine::client::monitors::ShownLines;
-use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
+use crate::engine::command::{Call, Failure, Flags, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// Runs the handler of a call whose shards are held. A failure is answered and counted. The only
-/// error that this returns is that the command is postponed, which no command is that a transaction
-/// or a script runs.
+/// A command was postponed. It has done nothing, and was not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommandPostponed;
+
+impl From<CommandPostponed> for Failure {
+    fn from(_: CommandPostponed) -> Self {
+        Self::Postponed
+    }
+}
+
+/// Runs a command of a transaction or a script, or one that is replayed. All that it needs is held,
+/// so it is not postponed.
 #[inline(always)]
-pub fn run(call: &mut Call<'_>) -> Outcome {
+pub fn run_in_midst(call: &mut Call<'_>) {
+    debug_assert!(call.in_transaction);
+    let outcome = run(call);
+    debug_assert_eq!(outcome, Ok(()), "{}", call.command.full_name);
+}
+
+/// Runs the handler of a call whose shards are held. A failure is answered and counted.
+#[inline(always)]
+pub fn run(call: &mut Call<'_>) -> Result<(), CommandPostponed> {
     call.data.follow_client(call.client);
     call.client.note_command(call.command);
     let start = call.reply.output().len();
@@ -21,7 +38,7 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
     if let Err(failure) = outcome {
         call.reply.truncate(start);
         if failure == Failure::Postponed {
-            return Err(Failure::Postponed);
+            return Err(CommandPostponed);
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);

@@ -17,7 +17,7 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights::{self, Caller};
-use crate::engine::execution::run::run;
+use crate::engine::execution::run::run_in_midst;
 use crate::engine::row::KeyShape;
 use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
 use crate::engine::server::{Server, Switch};
@@ -308,7 +308,7 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        drop(run(&mut call));
+        run_in_midst(&mut call);
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {
