@@ -1,7 +1,7 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
-use crate::engine::client::monitors::ShownLines;
+use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::command::{Call, Failure, Flags, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
@@ -42,7 +42,9 @@ pub fn run(call: &mut Call<'_>) -> Result<(), CommandPostponed> {
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);
-        count_failure(call.server, call.stats, call.command, text);
+        if !call.client.is_repeating() {
+            count_failure(call.server, call.stats, call.command, text);
+        }
         show_unstarted(call);
     }
     if call.data.is_logged() {
@@ -67,7 +69,7 @@ fn show_unstarted(call: &mut Call<'_>) {
     if call.server.switches.has(Switch::MONITORED) {
         monitor::show(call);
     }
-    call.client.shown = ShownLines::default();
+    call.client.attempts = ScriptAttempts::default();
 }
 
 /// Counts that a command ran and failed.
