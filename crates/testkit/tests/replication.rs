@@ -101,38 +101,6 @@ fn a_record_beyond_the_output_limit_is_in_a_copy() {
     same(&[&primary, &replica]);
 }
 
-/// A backlog that holds too much is trimmed although nobody writes: after its size was reduced, and
-/// after the replica that needed more has gone.
-#[test]
-#[ignore = "end to end: run by `cargo xtask test`"]
-fn an_idle_primary_makes_its_backlog_smaller() {
-    let limit = ["--client-output-buffer-limit", "replica 0 0 0"];
-    let (primary, replica, slow) = (
-        start(&[&limit[..], &["--repl-ping-replica-period", "3600"]].concat()),
-        start(&[]),
-        start(&[]),
-    );
-    let length = || primary.info("repl_backlog_histlen").parse::<u64>().expect("a number");
-    follow(&replica, &primary);
-    primary.settle(&[&replica]);
-    let mut client = primary.connect();
-    let value = "v".repeat(4 << 20);
-    client.call(&["SET", "key", &value]).expect("it answers");
-    primary.settle(&[&replica]);
-    assert!(length() > 4 << 20);
-    client.say("CONFIG SET repl-backlog-size 16384");
-    until(|| length() < 200_000);
-    // A replica whose copy takes for ever needs all that is written meanwhile.
-    client.say("CONFIG SET rdb-key-save-delay 10000000");
-    follow(&slow, &primary);
-    until(|| primary.info("rdb_bgsave_in_progress") == "1");
-    client.call(&["SET", "key", &value]).expect("it answers");
-    until(|| length() > 4 << 20);
-    slow.connect().say("REPLICAOF NO ONE");
-    until(|| length() < 200_000);
-}
-
-/// A replica that comes again gets a copy, as it knows the history by its old name alone.
 /// Sentinel reads how long a replica has had no primary, and replaces none by one whose data is too
 /// old.
 #[test]
@@ -156,6 +124,7 @@ fn a_replica_that_looks_for_another_primary_says_since_when_it_has_none() {
     }
 }
 
+/// A replica that comes again gets a copy, as it knows the history by its old name alone.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_history_can_be_given_up() {
@@ -817,6 +786,18 @@ fn an_idle_primary_drops_what_nobody_needs_of_the_stream() {
     }
     until(|| number("repl_backlog_histlen") > 20 << 20);
     receive(&mut replica, &mut Vec::new(), |bytes| bytes.len() > 40 << 20);
+    until(|| number("repl_backlog_histlen") < 3 << 20);
+    drop(replica);
+    // A replica whose copy takes for ever needs all that is written meanwhile.
+    client.say("CONFIG SET rdb-key-save-delay 100000000");
+    let mut waiting = TestConnection::open(primary.address()).expect("it listens");
+    waiting.send_raw(b"SYNC\r\n").expect("it is sent");
+    until(|| primary.info("rdb_bgsave_in_progress") == "1");
+    for _ in 0..40 {
+        assert_eq!(client.say(&format!("SET k {value}")), ReplyFrame::simple("OK"));
+    }
+    until(|| number("repl_backlog_histlen") > 20 << 20);
+    drop(waiting);
     until(|| number("repl_backlog_histlen") < 3 << 20);
 }
 

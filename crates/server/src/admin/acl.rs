@@ -8,7 +8,7 @@ use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
 use crate::engine::acl::user::hex;
-use crate::engine::command::help::{container, help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::flags::Categories;
 
@@ -292,14 +292,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("acl", -2, container)
                 ("7.0.0", "Shows selectors; keys and channels are shown as rules."),
                 ("9.1.0", "Shows databases."),
             ]),
-        row(
-            "help",
-            2,
-            help,
-            Flags::LOADING.with(Flags::STALE),
-            "O(1)",
-            "Tells what the subcommands do.",
-        ),
+        help_row("server", "6.0.0"),
         row("list", 2, list, ADMIN, PER_USER, "Shows all users as the rules that make them."),
         row("load", 2, load, CHANGE, PER_USER, "Takes all users from the file of `aclfile`."),
         row("log", -2, log, ADMIN, "O(N), N: entries shown", "Shows what users were refused.")

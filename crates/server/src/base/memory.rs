@@ -290,6 +290,11 @@ const fn usable(size: usize) -> i64 {
     size.next_multiple_of(step) as i64
 }
 
+/// Bytes of the block that an allocation of this size gets.
+pub const fn block_bytes(size: usize) -> usize {
+    if size == 0 { 0 } else { usable(size) as usize }
+}
+
 /// The layout to request from jemalloc. With a quantum of 8 its blocks are aligned to 8, though its
 /// Rust binding assumes 16. Blocks of a multiple of 16 bytes are aligned to 16. The binding passes
 /// larger alignments on.

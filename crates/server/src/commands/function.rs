@@ -5,7 +5,7 @@ use bobbin_dump::{PayloadError, append_functions_payload};
 
 use super::scripting::{ANY_USE, READING, RUN};
 use crate::base::glob;
-use crate::engine::command::help::{container, help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
 use crate::engine::evaluation::{call_function, kill};
 use crate::engine::row::keys::KeySpec;
@@ -261,14 +261,7 @@ pub(super) const COMMANDS: &[Command] = &[
             )
             .syntax("[<ASYNC | SYNC>]")
             .tips(ON_ALL),
-            row(
-                "help",
-                2,
-                Flags::LOADING.with(Flags::STALE),
-                help,
-                "O(1)",
-                "Tells what the subcommands do.",
-            ),
+            help_row("scripting", "7.0.0").categories(Categories::SCRIPTING),
             row(
                 "kill",
                 2,

@@ -1,5 +1,6 @@
 //! OBJECT: how a value is stored, and how it was used.
 
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
@@ -45,17 +46,6 @@ fn idletime(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn help(call: &mut Call<'_>) -> Outcome {
-    call.reply.array(HELP.len());
-    HELP.iter().for_each(|line| call.reply.simple(line));
-    Ok(())
-}
-
-/// The handler of OBJECT. It is never called, because the arity demands a subcommand.
-fn object(_: &mut Call<'_>) -> Outcome {
-    Err(Failure::SYNTAX)
-}
-
 const NOT_LFU: Failure = Failure::new(
     &"ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
      when switching between policies at runtime LRU and LFU data will take some time to adjust.",
@@ -64,20 +54,6 @@ const LFU: Failure = Failure::new(
     &"ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that \
      when switching between policies at runtime LRU and LFU data will take some time to adjust.",
 );
-
-const HELP: &[&str] = &[
-    "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-    "ENCODING <key>",
-    "    How the value of <key> is kept.",
-    "FREQ <key>",
-    "    How often <key> was used lately, on a logarithmic scale up to 255.",
-    "IDLETIME <key>",
-    "    Seconds since <key> was last used.",
-    "REFCOUNT <key>",
-    "    References to the value of <key>: always 1.",
-    "HELP",
-    "    Print this help.",
-];
 
 const KEY: &[KeySpec] = &[KeySpec::at(2, KeyUse::READ_ONLY)];
 
@@ -89,7 +65,7 @@ const fn about_key(row: Command) -> Command {
         .tips(&["nondeterministic_output"])
 }
 
-pub(super) const COMMANDS: &[Command] = &[Command::new("object", -2, object)
+pub(super) const COMMANDS: &[Command] = &[Command::new("object", -2, container)
     .doc(
         "generic",
         "2.2.3",
@@ -109,10 +85,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("object", -2, object)
             "O(1)",
             "Answers how often a key was used, on a logarithmic scale.",
         ),
-        Command::new("help", 2, help)
-            .flags(Flags::LOADING.with(Flags::STALE))
-            .categories(Categories::KEYSPACE)
-            .doc("generic", "6.2.0", "O(1)", "Answers what subcommands there are."),
+        help_row("generic", "6.2.0").categories(Categories::KEYSPACE),
         about_key(Command::new("idletime", 3, idletime)).doc(
             "generic",
             "2.2.3",

@@ -10,7 +10,7 @@ use bobbin_store::NewValue;
 use bobbin_store::entry::INLINE_MAX;
 
 use crate::engine::client::{Client, ReplyMode};
-use crate::engine::command::help::{container, help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
 use crate::engine::row::keys::{ChannelArguments, KeySpec, KeyUse};
@@ -337,15 +337,7 @@ pub(super) const COMMANDS: &[Command] = &[
                 "Lists the channels in use.",
             )
             .syntax("[pattern]"),
-            row(
-                "help",
-                2,
-                help,
-                Flags::LOADING.with(Flags::STALE),
-                "6.2.0",
-                "O(1)",
-                "Tells what the subcommands do.",
-            ),
+            help_row("pubsub", "6.2.0"),
             row("numpat", 2, numpat, ANYTIME, "2.8.0", "O(1)", "Counts the patterns in use."),
             row(
                 "numsub",

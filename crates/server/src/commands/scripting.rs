@@ -1,6 +1,6 @@
 //! EVAL, EVALSHA, their read-only forms, and SCRIPT.
 
-use crate::engine::command::help::{container, help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome};
 use crate::engine::evaluation::{ScriptSource, evaluate, kill};
 use crate::engine::row::keys::{KeySpec, KeyUse};
@@ -193,15 +193,7 @@ pub(super) const COMMANDS: &[Command] = &[
             .syntax("[<ASYNC | SYNC>] @6.2.0")
             .history(&[("6.2.0", "Takes `ASYNC` and `SYNC`.")])
             .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
-            sub(
-                "help",
-                2,
-                Flags::LOADING.with(Flags::STALE),
-                help,
-                "5.0.0",
-                "O(1)",
-                "Tells what the subcommands do.",
-            ),
+            help_row("scripting", "5.0.0").categories(Categories::SCRIPTING),
             sub(
                 "kill",
                 2,

@@ -32,7 +32,8 @@ use crate::persistence::aof::rewrite;
 pub enum NotBegun {
     /// A save or a rewrite of the log is in progress.
     Busy,
-    /// The system gives no thread. That counts as a failed save.
+    /// The system gives no thread. A save that no client waits for has failed then; SAVE saves
+    /// without a thread.
     NoThread,
 }
 

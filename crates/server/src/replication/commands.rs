@@ -184,6 +184,7 @@ fn may_sync(call: &mut Call<'_>) -> Outcome {
     if link.is_some_and(|link| link.state() != LinkState::Connected) {
         return Err("NOMASTERLINK Can't SYNC while not connected with my master".into());
     }
+    call.client.rights.watch();
     call.client.parse_anew();
     Ok(())
 }

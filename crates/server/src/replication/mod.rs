@@ -446,7 +446,7 @@ impl Replication {
         let waiting = transfer::waiting(&self.replicas());
         let busy = Switch::LOADING | Switch::CRON_PAUSED | Switch::BUSY;
         let may_begin = !waiting.is_empty()
-            && server.switches.load() & busy == 0
+            && !server.switches.has(busy)
             && !rewrite::cut_is_busy(server)
             && transfer::is_time(server, &waiting, now_ms);
         may_begin.then_some(waiting)
@@ -506,7 +506,7 @@ impl Replication {
     /// Ends the feed if there were no replicas for `repl-backlog-ttl`.
     fn forget_backlog(&self, server: &'static Server, data: &mut Data) {
         // A starting primary continues its stream while it loads, and has no replicas until then.
-        if server.switches.load() & Switch::LOADING != 0 {
+        if server.switches.has(Switch::LOADING) {
             return;
         }
         let ttl_ms = server.config.repl_backlog_ttl().saturating_mul(1000);

@@ -151,6 +151,31 @@ fn a_client_in_monitor_mode_gets_at_no_key_in_any_way() {
 }
 
 #[test]
+fn a_replica_gets_at_no_key_in_any_way() {
+    let (mut process, _client, admin) = process();
+    let write = "EVAL \"return redis.call('SET', 'k', 'v')\" 0";
+    for requests in ["SET k v", "GET k", write, "MULTI\r\nSET k v\r\nEXEC", "PING\r\nSET k v"] {
+        let replica = process.connect(0);
+        assert_eq!(process.ask(&replica, "GET k"), "$-1\r\n", "it is no replica yet");
+        assert_eq!(process.ask(&replica, "PSYNC ? -1"), "");
+        assert_eq!(process.ask(&replica, requests), "");
+        assert!(replica.is_ended(), "{requests}");
+        assert_eq!(process.ask(&admin, "EXISTS k"), ":0\r\n", "{requests}");
+    }
+    let stats = process.ask(&admin, "INFO commandstats");
+    for refused in ["cmdstat_get:calls=5,", "cmdstat_eval:calls=0,"] {
+        let line = stats.lines().find(|line| line.starts_with(refused));
+        assert!(line.is_some_and(|line| line.contains("rejected_calls=1,")), "{stats}");
+    }
+    // Rights that change leave that as it is.
+    let replica = process.connect(0);
+    process.ask(&replica, "PSYNC ? -1");
+    process.ask(&admin, "ACL SETUSER other on nopass +@all");
+    process.ask(&replica, "SET k v");
+    assert_eq!(process.ask(&admin, "EXISTS k"), ":0\r\n");
+}
+
+#[test]
 fn a_pause_that_begins_while_a_command_waits_holds_it_up() {
     let (mut process, client, admin) = process();
     process.ask(&admin, "SET k v");

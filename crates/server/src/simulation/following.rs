@@ -112,7 +112,7 @@ fn a_replica_has_no_more_of_the_stream_than_there_is() {
 #[test]
 fn a_replica_that_would_get_a_reply_is_disconnected() {
     let (mut process, _, client, _) = process();
-    for (line, count) in [("PING", 0), ("GET k", 0), ("NOSUCH", 1)] {
+    for (line, count) in [("PING", 0), ("GET k", 1), ("NOSUCH", 2)] {
         let replica = replica(&mut process);
         process.turns(2);
         assert_eq!(process.ask(&replica, line), "", "{line}");

@@ -51,6 +51,38 @@ fn a_script_that_is_used_again_is_forgotten_behind_others() {
     assert_eq!((0..500).filter(is_known).count(), 0, "once it is not used any more");
 }
 
+/// The second time it uses keys that it did not declare.
+#[test]
+fn a_script_that_begins_anew_counts_its_commands_once() {
+    let mut process = SimulatedProcess::new(1);
+    let client = process.connect(0);
+    process.ask(&client, "SET k v");
+    process.ask(&client, "CONFIG RESETSTAT");
+    let calls = "redis.call('GET', KEYS[1]) redis.call('GET', KEYS[2]) redis.pcall('LLEN', KEYS[1]) \
+                 redis.pcall('GET')";
+    let script = format!("{calls} if ARGV[1] then return redis.call('DBSIZE') end");
+    assert_eq!(process.ask(&client, &format!("EVAL \"{script}\" 2 k none")), "$-1\r\n");
+    assert_eq!(process.ask(&client, &format!("EVAL \"{script}\" 2 k none all")), ":1\r\n");
+    let info = process.ask(&client, "INFO everything");
+    let found = |start: &str, end: &str| {
+        info.lines().any(|line| line.starts_with(start) && line.ends_with(end))
+    };
+    for (start, end) in [
+        ("cmdstat_get:calls=4,", ",rejected_calls=2,failed_calls=0"),
+        ("cmdstat_llen:calls=2,", ",rejected_calls=0,failed_calls=2"),
+        ("cmdstat_dbsize:calls=1,", ",rejected_calls=0,failed_calls=0"),
+        ("cmdstat_eval:calls=2,", ",rejected_calls=0,failed_calls=0"),
+        ("errorstat_ERR:", "count=2"),
+        ("errorstat_WRONGTYPE:", "count=2"),
+        ("total_error_replies:", ":4"),
+        ("total_commands_processed:", ":10"),
+        ("keyspace_hits:", ":4"),
+        ("keyspace_misses:", ":2"),
+    ] {
+        assert!(found(start, end), "{start}...{end} in {info}");
+    }
+}
+
 /// The worker that ran them does so in time, and others by the clock.
 #[test]
 fn scripts_that_are_forgotten_because_of_others_are_freed() {

@@ -83,7 +83,7 @@ impl Worker {
             if Aof::of(self.server).is_stuck(self.data.conditions.now_ms) {
                 self.server.put_off_writers_for_log();
             }
-            if self.server.switches.load() & NO_EXPIRE == 0 {
+            if !self.server.switches.has(NO_EXPIRE) {
                 let started = ticks();
                 self.expire();
                 let spent = ticks() - started;

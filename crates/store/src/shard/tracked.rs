@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::trim::trim;
 use crate::hash::KeyHash;
 
 /// The keys of a shard that readers keep copies of.
@@ -91,9 +92,7 @@ impl TrackedKeys {
             _ => self.others.remove(key)?,
         };
         self.items -= readers.len();
-        if self.is_empty() {
-            self.clear();
-        }
+        self.trim();
         Some(readers)
     }
 
@@ -105,10 +104,14 @@ impl TrackedKeys {
         let more: Vec<Box<[u8]>> = self.others.keys().take(count - taken.len()).cloned().collect();
         taken.extend(more.into_iter().filter_map(|key| self.others.remove_entry(&key)));
         self.items -= taken.iter().map(|(_, readers)| readers.len()).sum::<usize>();
-        if self.is_empty() {
-            self.clear();
-        }
+        self.trim();
         taken
+    }
+
+    /// Gives back memory that removed keys needed.
+    fn trim(&mut self) {
+        trim(&mut self.keys);
+        trim(&mut self.others);
     }
 
     pub fn clear(&mut self) {
@@ -164,6 +167,33 @@ mod tests {
         assert_eq!(keys.take(b"b", A), Some(vec![2, 3, 5]));
         assert_eq!(keys.take_some(1), [(b"c"[..].into(), vec![4])]);
         assert!(keys.is_empty() && keys.items() == 0);
+    }
+
+    #[test]
+    fn the_memory_of_keys_that_were_tracked_is_given_back() {
+        // Every second key has the hash of the one before it.
+        let hash = |number: usize| KeyHash(number as u64 / 2);
+        let names: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let filled = || {
+            let mut keys = TrackedKeys::default();
+            for (number, name) in names.iter().enumerate() {
+                keys.add(name.as_bytes(), hash(number), 1, |_| true);
+            }
+            assert!(keys.keys.capacity() >= 500 && keys.others.capacity() >= 500);
+            keys
+        };
+        let (mut one_by_one, mut at_once) = (filled(), filled());
+        for (number, name) in names.iter().enumerate().skip(2) {
+            assert!(one_by_one.take(name.as_bytes(), hash(number)).is_some());
+        }
+        at_once.take_some(998);
+        for keys in [&mut one_by_one, &mut at_once] {
+            assert_eq!((keys.len(), keys.items()), (2, 2));
+            let capacities = [keys.keys.capacity(), keys.others.capacity()];
+            assert!(capacities.iter().all(|&capacity| capacity < 50), "{capacities:?}");
+            assert_eq!(keys.take_some(2).len(), 2);
+            assert_eq!((keys.keys.capacity(), keys.others.capacity()), (0, 0));
+        }
     }
 
     #[test]

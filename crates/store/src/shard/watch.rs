@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use bobbin_sync::Mutex;
 
 use super::tracked::TrackedKeys;
+use super::trim::trim;
 use crate::hash::KeyHash;
 
 /// The watched keys of a shard.
@@ -221,8 +222,8 @@ impl WatchedKeys {
             keys.remove(key);
             if keys.is_empty() {
                 self.databases.swap_remove(at);
-            } else if keys.len() < keys.capacity() / 8 {
-                keys.shrink_to(2 * keys.len());
+            } else {
+                trim(keys);
             }
         }
     }

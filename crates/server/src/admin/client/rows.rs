@@ -1,7 +1,7 @@
 //! The rows of CLIENT.
 
 use super::*;
-use crate::engine::command::help::help;
+use crate::engine::command::help::help_row;
 use crate::engine::command::{Categories, Command, Flags};
 
 /// The flags of every subcommand except HELP.
@@ -61,7 +61,7 @@ pub(in crate::admin) const COMMANDS: &[Command] = &[Command::new("client", -2, c
             "6.0.0",
             "Which client gets this one's invalidations.",
         ),
-        row("help", 2, help, Flags::LOADING.with(Flags::STALE), "5.0.0", "Lists the subcommands."),
+        help_row("connection", "5.0.0").categories(Categories::CONNECTION),
         row("id", 2, id, BUSY, "5.0.0", "The connection's number, which no other ever has."),
         row(
             "import-source",

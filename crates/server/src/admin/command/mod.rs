@@ -1,7 +1,7 @@
 //! COMMAND: describes all commands, from their rows.
 
 use crate::base::glob::CaselessPattern;
-use crate::engine::command::help::help;
+use crate::engine::command::help::help_row;
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Outcome, Registered};
 
 mod docs;
@@ -173,7 +173,7 @@ pub(super) const COMMANDS: &[Command] = &[Command::new("command", -1, command)
             "Which arguments of a command are keys, and what it does with them.",
         )
         .syntax("command [arg [arg ...]]"),
-        row("help", 2, help, "5.0.0", "O(1)", "Lists the subcommands."),
+        help_row("server", "5.0.0").categories(Categories::CONNECTION),
         row(
             "info",
             -2,

@@ -15,6 +15,7 @@ use std::time::Duration;
 use crate::base::allocator;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::protected::check_debug_allowed;
+use crate::engine::command::help::show;
 use crate::engine::command::{Call, Command, Failure, Flags, Key, Outcome};
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Switch;
@@ -119,7 +120,7 @@ static SUBCOMMANDS: &[Subcommand] = &[
         "<0|1>",
         "Accepted: tables are resized where they are used.",
     ),
-    sub("help", 0..=0, help, "", "Tell what the subcommands do."),
+    sub("help", 0..=0, help, "", ""),
     sub(
         "htstats",
         1..=2,
@@ -496,16 +497,7 @@ fn segfault(call: &mut Call<'_>) -> Outcome {
 }
 
 fn help(call: &mut Call<'_>) -> Outcome {
-    let mut lines =
-        vec!["DEBUG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:".to_owned()];
-    let others = SUBCOMMANDS.iter().filter(|sub| sub.name != "help");
-    for sub in others.chain(SUBCOMMANDS.iter().filter(|sub| sub.name == "help")) {
-        let title = format!("{} {}", sub.name.to_ascii_uppercase(), sub.syntax);
-        lines.push(title.trim_end().to_owned());
-        lines.extend(sub.summary.lines().map(|line| format!("    {line}")));
-    }
-    call.reply.array(lines.len());
-    lines.iter().for_each(|line| call.reply.simple(line));
+    show(call, "debug", SUBCOMMANDS.iter().map(|sub| (sub.name, sub.syntax, sub.summary)));
     Ok(())
 }
 

@@ -89,6 +89,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let exists = call.data.write_as::<Hash>(key)?.is_some();
+    call.data.count_no_more_use();
     if options.key_exists.is_some_and(|wanted| wanted != exists) {
         call.reply.integer(0);
         return Ok(());
@@ -172,6 +173,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
         Some(_) => call.data.counters.hits += 1,
         None => call.data.missed(key),
     }
+    call.data.count_no_more_use();
     let expire_ms = options.expire_ms(call)?;
     let past = expire_ms.is_some_and(|at| call.data.is_past(at));
     let mut hash = call.data.write_as::<Hash>(key)?;

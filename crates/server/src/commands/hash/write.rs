@@ -129,6 +129,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let sum =
         old.plus(increment).ok_or(Failure::new(&"ERR increment would produce NaN or Infinity"))?;
     let text = sum.text();
+    call.data.count_no_more_use();
     let hash = call.data.write_or_create::<Hash>(key)?;
     let len_before = hash.len();
     let added = hash.set(name, Given::Bytes(&text), FieldExpiry::Keep, now_ms, &limits, hasher);

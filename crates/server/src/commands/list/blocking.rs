@@ -126,6 +126,8 @@ impl Wait for Move {
         let destination = data.key(&self.destination);
         match keys.first() {
             Some(&(_, source)) => {
+                // As in Valkey, to see whether the source has an element counts as a use of it.
+                data.write(source);
                 let moved = self.transfer.run(data, source, destination, reply)?;
                 if moved {
                     self.propagate(data, source, destination);

@@ -144,16 +144,15 @@ pub(super) fn lmpop(call: &mut Call<'_>) -> Outcome {
     let limits = limits(call.server);
     for at in wanted.keys.clone() {
         let key = call.key(at)?;
-        if let Some(list) = call.data.write_as::<List>(key)?
-            && popping::is_long(wanted.count.min(list.len()))
-            && call.may_leave_job
-        {
+        let Some(list) = call.data.write_as::<List>(key)? else { continue };
+        let is_long = popping::is_long(wanted.count.min(list.len()));
+        call.data.count_no_more_use();
+        if is_long && call.may_leave_job {
             let elements = Elements { end, with_key: true, limits };
             return pop_in_slices(call, wanted.keys, at, wanted.count, elements);
         }
-        if pop_from(call.data, key, wanted.count, end, limits, &mut call.reply)? {
-            return Ok(());
-        }
+        pop_from(call.data, key, wanted.count, end, limits, &mut call.reply)?;
+        return Ok(());
     }
     call.reply.null_array();
     Ok(())

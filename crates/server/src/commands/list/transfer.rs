@@ -46,6 +46,7 @@ impl ListMove {
         }
         // A destination of the wrong type must leave the source unchanged.
         data.write_as::<List>(destination)?;
+        data.count_no_more_use();
         let Some(list) = data.write_as::<List>(source)? else { return Ok(false) };
         let moved = list.pop(self.from, self.limits, |item| {
             bulk(reply, item);

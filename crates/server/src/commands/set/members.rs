@@ -62,10 +62,14 @@ pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
 pub(super) fn smove(call: &mut Call<'_>) -> Outcome {
     let (source, target, member) = (call.key(1)?, call.key(2)?, call.args[3]);
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    if call.data.write_as::<Set>(source)?.is_none() {
+    let is_there = call.data.write(source).is_some();
+    call.data.write(target);
+    call.data.count_no_more_use();
+    if !is_there {
         call.reply.integer(0);
         return Ok(());
     }
+    call.data.write_as::<Set>(source)?;
     call.data.write_as::<Set>(target)?;
     let Some(set) = call.data.write_as::<Set>(source)? else { return Ok(()) };
     if source.bytes == target.bytes {

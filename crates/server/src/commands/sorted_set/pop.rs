@@ -42,9 +42,11 @@ fn pop(call: &mut Call<'_>, extreme: Extreme) -> Outcome {
         call.reply.array(0);
         return Ok(());
     }
+    let is_long = popping::is_long(count.min(set.len()));
+    call.data.count_no_more_use();
     // Without a count, one pair is an array of two, even in RESP3.
     let nested = counted && call.reply.protocol() != Protocol::Resp2;
-    if popping::is_long(count.min(set.len())) && call.may_leave_job {
+    if is_long && call.may_leave_job {
         let form = if nested { PopForm::Pairs } else { PopForm::Flat };
         let members = Members::new(call, extreme, form);
         return pop_in_slices(call, 1..2, 1, count, members);
@@ -58,16 +60,15 @@ pub(super) fn zmpop(call: &mut Call<'_>) -> Outcome {
     let (wanted, extreme) = elements::popping(call, 1, Extreme::read)?;
     for at in wanted.keys.clone() {
         let key = call.key(at)?;
-        if let Some(set) = call.data.write_as::<SortedSet>(key)?
-            && popping::is_long(wanted.count.min(set.len()))
-            && call.may_leave_job
-        {
+        let Some(set) = call.data.write_as::<SortedSet>(key)? else { continue };
+        let is_long = popping::is_long(wanted.count.min(set.len()));
+        call.data.count_no_more_use();
+        if is_long && call.may_leave_job {
             let members = Members::new(call, extreme, PopForm::Keyed);
             return pop_in_slices(call, wanted.keys, at, wanted.count, members);
         }
-        if pop_from(call.data, key, extreme, wanted.count, &mut call.reply)? {
-            return Ok(());
-        }
+        pop_from(call.data, key, extreme, wanted.count, &mut call.reply)?;
+        return Ok(());
     }
     call.reply.null_array();
     Ok(())

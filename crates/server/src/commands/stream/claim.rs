@@ -49,6 +49,7 @@ pub(super) fn xclaim(call: &mut Call<'_>) -> Outcome {
         return Err(no_group());
     }
     call.data.counters.hits += 1;
+    call.data.count_no_more_use();
     let idle_ms_min =
         milliseconds(args[4], "ERR Invalid min-idle-time argument for XCLAIM")?.max(0);
     let ids: Vec<_> = args[5..].iter().map_while(|arg| id::parse(arg, 0).ok()).collect();
@@ -119,6 +120,7 @@ pub(super) fn xautoclaim(call: &mut Call<'_>) -> Outcome {
     }
     let number = number?;
     call.data.counters.hits += 1;
+    call.data.count_no_more_use();
     let mut claiming = Claiming::new(claim, candidates, call.data.is_logged());
     let (log, group) = group::find(call.data, key, args[2])?.ok_or_else(no_group)?;
 

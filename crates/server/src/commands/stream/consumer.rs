@@ -71,6 +71,7 @@ pub(super) fn delete(call: &mut Call<'_>) -> Outcome {
     if is_long && call.may_leave_job {
         return PendingRemoval::leave(call, 2, PendingPart::Consumer(args[4].into()));
     }
+    call.data.count_no_more_use();
     let pending = group::required(call)?.remove_consumer(args[4]);
     note_deleted(call.data, &mut call.reply, key, pending);
     Ok(())

@@ -33,6 +33,7 @@ pub(super) fn create(call: &mut Call<'_>) -> Outcome {
         None if options.make_stream => StreamId::ZERO,
         None => return Err(NO_KEY),
     };
+    call.data.count_no_more_use();
     if args.len() > CREATE_ARGS_MAX {
         return Err(syntax(call));
     }

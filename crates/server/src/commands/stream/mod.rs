@@ -16,7 +16,7 @@ mod trim;
 
 use bobbin_store::value::StreamLimits;
 
-use crate::engine::command::help::{container, help};
+use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Family, Flags};
 use crate::engine::row::keys::{Begin, Find, KeySpec, KeyUse};
 
@@ -241,12 +241,7 @@ const XGROUP: &[Command] = &[
         .keys(&[KeySpec::at(2, DELETE)])
         .doc("stream", "5.0.0", "O(N), N: pending entries", "Deletes a group.")
         .syntax("key group"),
-    FAMILY.row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
-        "stream",
-        "5.0.0",
-        "O(1)",
-        "Tells what the subcommands do.",
-    ),
+    help_row("stream", "5.0.0").categories(Categories::STREAM),
     FAMILY
         .row("setid", -5, Flags::WRITE, group::setid)
         .keys(&[KeySpec::at(2, UPDATE)])
@@ -269,12 +264,7 @@ const XINFO: &[Command] = &[
         .doc("stream", "5.0.0", "O(1)", "Describes the groups of a stream.")
         .syntax("key")
         .history(&[("7.0.0", "Answers `entries-read` and `lag`.")]),
-    FAMILY.row("help", 2, Flags::LOADING.with(Flags::STALE), help).doc(
-        "stream",
-        "5.0.0",
-        "O(1)",
-        "Tells what the subcommands do.",
-    ),
+    help_row("stream", "5.0.0").categories(Categories::STREAM),
     FAMILY
         .row("stream", -3, Flags::READONLY, info::stream)
         .keys(&[KeySpec::at(2, READ)])

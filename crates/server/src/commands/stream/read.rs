@@ -12,6 +12,7 @@ use bobbin_store::value::{Stream, StreamId};
 use super::range::append_entry;
 use super::{deliver, id};
 use crate::engine::blocking::{self, Wait};
+use crate::engine::command::data::Look;
 use crate::engine::command::{Call, Data, Failure, Key, KeyUse, Outcome};
 use crate::engine::execution::slices::{SLICE, SLICED_MIN, change_in_slices, reply_in_slices};
 
@@ -177,8 +178,9 @@ impl ReadOptions {
             let key = call.key(at)?;
             let text = call.args[at + self.keys.len()];
             // This counts as a read: a missing key is reported here, and again by XREAD when it
-            // reads.
-            let stream = match call.data.look(key) {
+            // reads. XREAD counts it as a use as well; XREADGROUP will look twice.
+            let look: Look = if group.is_some() { Data::look } else { Data::read };
+            let stream = match look(call.data, key) {
                 Some(entry) => Some(entry.collection::<Stream>().ok_or(Failure::WRONG_TYPE)?),
                 None => None,
             };

@@ -49,7 +49,7 @@ fn add(call: &mut Call<'_>, increment: i64) -> Outcome {
     if placed {
         call.data.changed(key);
     } else {
-        call.data.set(key, NewValue::Inline(digits.format(sum).as_bytes()), Expire::Keep);
+        call.data.set_used(key, NewValue::Inline(digits.format(sum).as_bytes()), Expire::Keep);
     }
     call.data.event(Classes::STRING, "incrby", key);
     call.reply.integer(sum);
@@ -73,7 +73,7 @@ pub(super) fn incrbyfloat(call: &mut Call<'_>) -> Outcome {
         NewValue::Inline(text) => NewValue::InlineText(text),
         long => long,
     };
-    call.data.set(key, value, Expire::Keep);
+    call.data.set_used(key, value, Expire::Keep);
     call.data.propagate(&[b"SET", key.bytes, &text, b"KEEPTTL"]);
     call.data.event(Classes::STRING, "incrbyfloat", key);
     call.reply.bulk(&text);

@@ -154,7 +154,7 @@ fn edit<C: StringChange>(
     };
     let mut buffer = [0; GROWN_INLINE_MAX];
     let (value, result) = build(old, affordable(len)?, change, &mut buffer);
-    data.set(key, value, Expire::Keep);
+    data.set_used(key, value, Expire::Keep);
     Ok(Some(result))
 }
 

@@ -16,6 +16,8 @@ pub struct Rights {
     open_epoch: u32,
     /// The epoch of `user`.
     epoch: u32,
+    /// Whether each command is checked, even if the user may do everything.
+    is_watched: bool,
 }
 
 impl Rights {
@@ -32,18 +34,23 @@ impl Rights {
     /// The rights of a client that has logged in.
     pub fn of_user(acl: &Acl, user: Arc<User>) -> Self {
         let epoch = acl.epoch();
-        Self { user: Some(user), authenticated: true, open_epoch: 0, epoch }
+        Self { user: Some(user), authenticated: true, open_epoch: 0, epoch, is_watched: false }
     }
 
     /// The rights of the server itself.
     pub const fn unlimited() -> Self {
-        Self { user: None, authenticated: true, open_epoch: 0, epoch: 0 }
+        Self { user: None, authenticated: true, open_epoch: 0, epoch: 0, is_watched: false }
     }
 
     /// Whether nothing needs to be checked.
     #[inline(always)]
     pub fn is_open(&self, acl: &Acl) -> bool {
         self.open_epoch == acl.epoch()
+    }
+
+    /// From now on, has each command checked.
+    pub const fn watch(&mut self) {
+        (self.is_watched, self.open_epoch) = (true, 0);
     }
 
     pub fn user(&self) -> Option<&Arc<User>> {
@@ -79,7 +86,8 @@ impl Rights {
         }
         let may_enter = self.authenticated || !acl.demands_password();
         let is_unlimited = self.user.as_ref().is_none_or(|user| user.is_unlimited());
-        self.open_epoch = if may_enter && is_unlimited { epoch } else { 0 };
+        let is_open = may_enter && is_unlimited && !self.is_watched;
+        self.open_epoch = if is_open { epoch } else { 0 };
         true
     }
 }

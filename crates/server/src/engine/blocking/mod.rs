@@ -63,7 +63,8 @@ pub trait Wait: Send + Sync {
         None
     }
 
-    /// Whether CLIENT UNBLOCK can end the wait.
+    /// Whether CLIENT UNBLOCK can end the wait, or its client by sending nothing more. That is so
+    /// unless the client waits for work of the server.
     fn can_be_unblocked(&self) -> bool {
         true
     }
@@ -266,7 +267,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         match served {
             Ok(false) => {
                 // An expired key may have been deleted nevertheless.
-                data.number_unit(true);
+                data.number_unit();
                 waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
                 at += 1;
                 continue;
@@ -284,7 +285,7 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             }
         }
         // The change gets its place in the log before any other thread can see it.
-        data.number_unit(true);
+        data.number_unit();
         if server.waiters.remove(database, key, &waiter) {
             data.visit(key.hash.shard(), |shard| shard.unwait(database, bytes));
         }

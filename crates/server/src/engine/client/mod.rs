@@ -1,5 +1,6 @@
 //! A client's session: the state of a client that commands read and change.
 
+pub mod attempts;
 pub mod certificate;
 pub mod connection;
 pub mod describe;
@@ -17,9 +18,9 @@ use bobbin_resp::Protocol;
 use crate::engine::acl::user::User;
 use crate::engine::acl::{Acl, Rights};
 use crate::engine::blocking::Waiter;
+use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::feeder::Feeder;
-use crate::engine::client::monitors::ShownLines;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::Registered;
 use crate::engine::command::job::LongCommand;
@@ -65,8 +66,8 @@ pub struct Client {
     /// Whether the client sends nothing more. Its connection closes once its commands are executed
     /// and their replies sent.
     pub ended: bool,
-    /// How much monitors have seen of the script that the client runs, or that runs for it.
-    pub shown: ShownLines,
+    /// What others have learned of the script that the client runs, or that runs for it.
+    pub attempts: ScriptAttempts,
     /// Whether the client has gone or is going. Then its replies are not sent.
     pub discard: bool,
     /// The long command that the client waits for. Nothing else is executed until it is done.
@@ -118,7 +119,7 @@ impl Client {
             waits_for_reserved: false,
             gate_wish: None,
             ended: false,
-            shown: ShownLines::default(),
+            attempts: ScriptAttempts::default(),
             discard: false,
             long_command: None,
             reply_bytes_max: usize::MAX,
@@ -251,6 +252,11 @@ impl Client {
     /// Has the input behind the current command parsed and checked anew.
     pub const fn parse_anew(&mut self) {
         self.halts.0 |= Halts::ANEW;
+    }
+
+    /// Whether a script that began anew calls a command again that has been counted.
+    pub const fn is_repeating(&self) -> bool {
+        self.caller != 0 && self.attempts.calls.is_repeat()
     }
 
     /// Notes a command as the client's last one.

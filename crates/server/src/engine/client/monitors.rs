@@ -14,36 +14,6 @@ pub struct Monitors {
     clients: Mutex<Vec<Arc<ClientInfo>>>,
 }
 
-/// How much monitors have seen of a script's run. If the script begins anew, they are not shown the
-/// same lines again.
-#[derive(Clone, Copy, Default)]
-pub struct ShownLines {
-    /// How many lines this attempt has had.
-    lines: u32,
-    /// How many lines of an earlier attempt are still to come again.
-    again: u32,
-}
-
-impl ShownLines {
-    /// Notes that an attempt begins.
-    pub const fn begin(&mut self) {
-        self.lines = 0;
-    }
-
-    /// Notes a line. Returns whether it is new to the monitors.
-    pub const fn add(&mut self) -> bool {
-        self.lines = self.lines.saturating_add(1);
-        let is_new = self.again == 0;
-        self.again = self.again.saturating_sub(1);
-        is_new
-    }
-
-    /// What the next attempt begins with.
-    pub const fn anew(self) -> Self {
-        Self { lines: 0, again: self.lines.saturating_add(self.again) }
-    }
-}
-
 impl Server {
     /// Forgets a client that has gone or is going.
     pub fn forget_client(&self, info: &ClientInfo) {

@@ -3,28 +3,35 @@
 use super::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::syntax::plain;
 
-/// The handler of every HELP: answers the syntax and the summary of each subcommand.
-pub fn help(call: &mut Call<'_>) -> Outcome {
+/// The handler of a container's HELP.
+fn help(call: &mut Call<'_>) -> Outcome {
     let Some(parent) = call.command.parent else { return Ok(()) };
     let container = call.server.registry.all()[parent];
-    let name = container.row.name.to_ascii_uppercase();
-    let lines = call.reply.defer();
-    let mut count = 1;
-    call.reply.simple(format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
-    for command in &container.subcommands {
-        let row = command.row;
-        if row.name == "help" {
-            continue;
-        }
-        let title = format!("{} {}", row.name.to_ascii_uppercase(), plain(row.syntax));
-        call.reply.simple(title.trim_end());
-        call.reply.simple(format!("    {}", row.summary));
-        count += 2;
-    }
-    call.reply.simple("HELP");
-    call.reply.simple("    Print this help.");
-    call.reply.finish_array(lines, count + 2);
+    let rows = container.subcommands.iter().map(|command| command.row);
+    show(call, container.row.name, rows.map(|row| (row.name, plain(row.syntax), row.summary)));
     Ok(())
+}
+
+/// Answers the name, the arguments and the summary of each subcommand. HELP itself comes last.
+pub fn show<S: AsRef<str>>(
+    call: &mut Call<'_>,
+    container: &str,
+    subcommands: impl Iterator<Item = (&'static str, S, &'static str)>,
+) {
+    let (lines, mut count) = (call.reply.defer(), 0);
+    let mut add = |line: &str| {
+        call.reply.simple(line);
+        count += 1;
+    };
+    let name = container.to_ascii_uppercase();
+    add(&format!("{name} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"));
+    for (name, arguments, summary) in subcommands.filter(|(name, ..)| *name != "help") {
+        add(format!("{} {}", name.to_ascii_uppercase(), arguments.as_ref()).trim_end());
+        summary.lines().for_each(|line| add(&format!("    {line}")));
+    }
+    add("HELP");
+    add("    Print this help.");
+    call.reply.finish_array(lines, count);
 }
 
 /// The row of a container's HELP.

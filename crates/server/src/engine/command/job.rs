@@ -165,10 +165,12 @@ impl LongCommand {
         let in_pieces: usize = pieces.iter().map(Vec::len).sum();
         self.measured.reply_bytes += in_pieces + output.len_since(start);
         let track = server.config.latency_tracking();
-        stats.commands[self.command.id].executed(self.measured.ticks, track);
-        if server.services.command_log.limits().exceeded_by(&self.measured) {
-            let words = || self.words.clone();
-            observe::note_words(server, client, self.command, words, &self.measured);
+        if !client.is_repeating() {
+            stats.commands[self.command.id].executed(self.measured.ticks, track);
+            if server.services.command_log.limits().exceeded_by(&self.measured) {
+                let words = || self.words.clone();
+                observe::note_words(server, client, self.command, words, &self.measured);
+            }
         }
         lazyfree::free_pins(self.job);
         pieces

@@ -51,7 +51,7 @@ fn take_state(call: &mut Call<'_>, library: &Library) -> Result<Box<LuaState>, F
         if let Some(state) = library.take_state() {
             return Ok(state);
         }
-        if call.server.switches.load() & Switch::BUSY != 0 {
+        if call.server.switches.has(Switch::BUSY) {
             return Err(call.server.scripts.busy_failure(&call.server.config));
         }
         if ticks() >= until && !call.data.holds_all() {

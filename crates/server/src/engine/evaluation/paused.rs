@@ -21,7 +21,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Ended, ScriptProgress};
 
 use super::session::{KeyAccess, ScriptSession, count_failure};
-use crate::engine::client::monitors::ShownLines;
+use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Registered};
@@ -227,7 +227,9 @@ impl PausedScript {
             Reply::new(&mut self.reply, self.protocol).error(&text);
             count_failure(server, stats, self.command, &text, counted);
         }
-        run.session.count_run(&client.info, stats, self.command);
+        if run.session.way() != KeyAccess::Blocked {
+            run.session.count_run(&client.info, stats, self.command);
+        }
         run.owner.give_back(server, data);
         server.scripts.end_slices(&server.switches, &run.busy);
     }
@@ -249,7 +251,7 @@ impl PausedScript {
             // Another script keeps a shard reserved.
             Err(Failure::Postponed) => return false,
             Err(failure) => {
-                call.client.shown = ShownLines::default();
+                call.client.attempts = ScriptAttempts::default();
                 let text = failure.text().as_bytes();
                 call.reply.error(text);
                 run::count_failure(call.server, call.stats, self.command, text);
@@ -274,7 +276,7 @@ impl Job for PausedScript {
         };
         let is_blocked = run.session.way() == KeyAccess::Blocked;
         if is_blocked {
-            slice.client.shown = run.owner.state().client.shown.anew();
+            slice.client.attempts = run.owner.state().client.attempts.anew();
         }
         self.finish(*run, slice);
         if self.in_transaction {

@@ -7,7 +7,7 @@ use bobbin_script::{Chunk, Ended, ScriptFlags, ScriptProgress};
 
 use super::paused::{Owner, PausedScript};
 use super::session::{KeyAccess, ScriptSession, count_failure};
-use crate::engine::client::monitors::ShownLines;
+use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::command::data::evictor::Room;
 use crate::engine::command::plan::hold_keys;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -103,13 +103,13 @@ fn find(call: &Call<'_>, lua: &mut Lua, source: ScriptSource) -> Result<Arc<Comp
 pub(super) fn run(call: &mut Call<'_>, mut owner: Owner, task: &ScriptTask<'_>) -> Outcome {
     let outcome = match attempt(call, &mut owner, task) {
         Ok(Attempt::Paused(session)) => {
-            call.client.shown = ShownLines::default();
+            call.client.attempts = ScriptAttempts::default();
             PausedScript::begin(call, owner, session, task.learned);
             Ok(())
         }
         Ok(Attempt::Ended(ended)) => {
             owner.give_back(call.server, call.data);
-            call.client.shown = ShownLines::default();
+            call.client.attempts = ScriptAttempts::default();
             finish(call, ended)
         }
         Err(failure) => {
@@ -155,8 +155,8 @@ fn attempt(
             return Err(wait_for_reserved(call.server, call.data, call.client));
         }
         admit_again(call)?;
-        call.client.shown.begin();
-        if call.server.switches.load() & Switch::MONITORED != 0 {
+        call.client.attempts.begin();
+        if call.server.switches.has(Switch::MONITORED) {
             monitor::show(call);
         }
         let can_restart = task.can_restart && !call.in_transaction && !everything;
@@ -164,7 +164,7 @@ fn attempt(
         client.select(call.client.database);
         client.no_touch = call.client.no_touch;
         client.last_record = call.client.last_record;
-        client.shown = call.client.shown;
+        client.attempts = call.client.attempts;
         client.time_us = if call.in_transaction { call.client.time_us } else { 0 };
         client.act_for(call.client, &call.server.acl);
         tracking::track_as(client, call.client);
@@ -197,7 +197,7 @@ fn attempt(
         if way == KeyAccess::Blocked && !everything {
             // Nothing was changed yet, so the script can begin anew.
             call.reply.truncate(start);
-            call.client.shown = owner.state().client.shown.anew();
+            call.client.attempts = owner.state().client.attempts.anew();
             everything = true;
             continue;
         }

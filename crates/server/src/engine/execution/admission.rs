@@ -89,10 +89,7 @@ fn check_state(
         return if data.is_dismissed() { Err(Failure::Postponed) } else { Ok(()) };
     }
     data.conditions.sees_dead = server.shows_dead(&client.info);
-    if is_spectator(client) && flags.any.has(KEY_USERS) {
-        // Pauses do not stop these clients, so they must not use keys at all.
-        return Err(Failure::new(&"ERR Replica can't interact with the keyspace"));
-    }
+    flags.check_spectator(client)?;
     check_role(server, client, flags, switches)?;
     if switches & Switch::BUSY != 0 && !command.has(Flags::ALLOW_BUSY) {
         return Err(server.scripts.busy_failure(&server.config));
@@ -147,6 +144,17 @@ fn make_room(context: &mut Context<'_>, client: &Client, output: &mut Vec<u8>) -
         output.append(subscribers.invalid_aside());
     }
     room
+}
+
+/// Whether the client may use keys, if the command does: a replica or a monitor may not. The rights
+/// of a replica are watched, so that this is asked for each of its commands.
+pub(super) fn check_spectator(
+    server: &Server,
+    client: &Client,
+    command: &Registered,
+    args: &[&[u8]],
+) -> Outcome {
+    WholeFlags::of(server, client, command, args).check_spectator(client)
 }
 
 /// Whether the client is a replica or a monitor: it is sent what others do.
@@ -218,6 +226,14 @@ impl WholeFlags {
             _ => Self { any: flags, all: flags },
         }
     }
+
+    fn check_spectator(self, client: &Client) -> Outcome {
+        if is_spectator(client) && self.any.has(KEY_USERS) {
+            // Pauses do not stop these clients, so they must not use keys at all.
+            return Err(Failure::new(&"ERR Replica can't interact with the keyspace"));
+        }
+        Ok(())
+    }
 }
 
 /// Refreshes the time after a wait for locks, and checks again what may have changed meanwhile: the
@@ -270,7 +286,7 @@ pub fn wait_for_reserved(server: &'static Server, data: &mut Data, client: &mut 
     let is_gate_refused = data.take_refusal();
     // What comes from the primary is never answered with `-BUSY`: it waits, however long that
     // takes.
-    if server.switches.load() & Switch::BUSY != 0 && !data.conditions.loading {
+    if server.switches.has(Switch::BUSY) && !data.conditions.loading {
         return server.scripts.busy_failure(&server.config);
     }
     client.waits_for_reserved = true;

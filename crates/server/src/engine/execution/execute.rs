@@ -9,7 +9,7 @@ use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
 use super::{rights, transaction};
 use crate::base::clock::Interval;
-use crate::engine::client::monitors::ShownLines;
+use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::call::{Context, Request};
@@ -235,7 +235,7 @@ fn refuse(
     output: &mut Vec<u8>,
 ) {
     context.data.end_prepared();
-    client.shown = ShownLines::default();
+    client.attempts = ScriptAttempts::default();
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
     match command {

@@ -23,7 +23,10 @@ pub fn feed(call: &mut Call<'_>) {
 /// comes before the commands that it calls.
 #[cold]
 pub fn show(call: &mut Call<'_>) {
-    if !call.client.shown.add() {
+    let lines = &mut call.client.attempts.lines;
+    let is_repeat = lines.is_repeat();
+    lines.add();
+    if is_repeat {
         return;
     }
     let line: Arc<[u8]> = line(call).into();

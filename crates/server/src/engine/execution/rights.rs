@@ -1,5 +1,6 @@
 //! Whether a client may run a command, by its user's rights.
 
+use super::admission::check_spectator;
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
 use crate::engine::client::Client;
@@ -17,7 +18,8 @@ pub enum Caller {
     Script,
 }
 
-/// Checks the rights of a client whose rights are not open. Unknown commands and wrong numbers of
+/// Checks the rights of a client whose rights are not open, and what else that client may not do.
+/// Unknown commands and wrong numbers of
 /// arguments pass: later checks refuse them.
 #[cold]
 pub fn check_request(
@@ -46,7 +48,8 @@ pub fn check_request(
     }
     // ACL LOG shows the command that the client runs, so the command is noted first.
     client.note_command(command);
-    check(server, client, command, args, Caller::Client, context.data.conditions.now_ms)
+    check(server, client, command, args, Caller::Client, context.data.conditions.now_ms)?;
+    check_spectator(server, client, command, args)
 }
 
 /// Checks a command by the current rules of the user. A refusal is counted and logged.

@@ -1,17 +1,34 @@
 //! Runs a command whose shards are held.
 
 use super::monitor;
-use crate::engine::client::monitors::ShownLines;
-use crate::engine::command::{Call, Failure, Flags, Outcome, Registered};
+use crate::engine::client::attempts::ScriptAttempts;
+use crate::engine::command::{Call, Failure, Flags, Registered};
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::engine::tracking;
 
-/// Runs the handler of a call whose shards are held. A failure is answered and counted. The only
-/// error that this returns is that the command is postponed, which no command is that a transaction
-/// or a script runs.
+/// A command was postponed. It has done nothing, and was not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommandPostponed;
+
+impl From<CommandPostponed> for Failure {
+    fn from(_: CommandPostponed) -> Self {
+        Self::Postponed
+    }
+}
+
+/// Runs a command of a transaction or a script, or one that is replayed. All that it needs is held,
+/// so it is not postponed.
 #[inline(always)]
-pub fn run(call: &mut Call<'_>) -> Outcome {
+pub fn run_in_midst(call: &mut Call<'_>) {
+    debug_assert!(call.in_transaction);
+    let outcome = run(call);
+    debug_assert_eq!(outcome, Ok(()), "{}", call.command.full_name);
+}
+
+/// Runs the handler of a call whose shards are held. A failure is answered and counted.
+#[inline(always)]
+pub fn run(call: &mut Call<'_>) -> Result<(), CommandPostponed> {
     call.data.follow_client(call.client);
     call.client.note_command(call.command);
     let start = call.reply.output().len();
@@ -21,17 +38,19 @@ pub fn run(call: &mut Call<'_>) -> Outcome {
     if let Err(failure) = outcome {
         call.reply.truncate(start);
         if failure == Failure::Postponed {
-            return Err(Failure::Postponed);
+            return Err(CommandPostponed);
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);
-        count_failure(call.server, call.stats, call.command, text);
+        if !call.client.is_repeating() {
+            count_failure(call.server, call.stats, call.command, text);
+        }
         show_unstarted(call);
     }
     if call.data.is_logged() {
         log_effects(call, call.data.counters.dirty != dirty);
     }
-    if call.server.switches.load() & Switch::ONLOOKERS != 0 {
+    if call.server.switches.has(Switch::ONLOOKERS) {
         show_onlookers(call);
     }
     if call.data.unit.has_done_something() && !call.in_transaction {
@@ -50,7 +69,7 @@ fn show_unstarted(call: &mut Call<'_>) {
     if call.server.switches.has(Switch::MONITORED) {
         monitor::show(call);
     }
-    call.client.shown = ShownLines::default();
+    call.client.attempts = ScriptAttempts::default();
 }
 
 /// Counts that a command ran and failed.
@@ -68,13 +87,13 @@ fn show_onlookers(call: &mut Call<'_>) {
     // A paused transaction is shown when it ends, so that its commands are shown before it.
     let is_in_midst =
         call.command.has(Flags::RUNS_TRANSACTION) && call.client.long_command.is_some();
-    if call.server.switches.load() & Switch::MONITORED != 0 && !is_in_midst {
+    if call.server.switches.has(Switch::MONITORED) && !is_in_midst {
         monitor::feed(call);
     }
     if call.client.tracking.is_some() {
         tracking::remember(call);
     }
-    if call.server.switches.load() & Switch::SIZED != 0 {
+    if call.server.switches.has(Switch::SIZED) {
         look_at_sizes(call);
     }
 }

@@ -207,14 +207,19 @@ impl Recorder {
         Some(self.appended(appended))
     }
 
-    /// Records the effects of a unit and returns their number, if there are any. The shards that
-    /// they changed are still held. `grouped`: several effects happened at once.
-    pub fn record(&mut self, effects: &mut Effects, grouped: bool) -> Option<u64> {
+    /// Records the effects of a unit, which happened at once, and returns their number, if there
+    /// are any. The shards that they changed are still held.
+    pub fn record_unit(&mut self, effects: &mut Effects) -> Option<u64> {
+        if effects.commands > 1 {
+            effects.bytes[0] |= RecordKind::GROUP;
+        }
+        self.record_separate(effects)
+    }
+
+    /// Records effects that do not belong together under one number, as `record_unit` does.
+    pub fn record_separate(&mut self, effects: &mut Effects) -> Option<u64> {
         if effects.is_empty() {
             return None;
-        }
-        if grouped && effects.commands > 1 {
-            effects.bytes[0] |= RecordKind::GROUP;
         }
         let appended = self.lane.as_ref().map(|lane| lane.append_from(&mut effects.bytes));
         let number = appended.map(|appended| self.appended(appended));

@@ -8,13 +8,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bobbin_resp::SharedSlice;
 use bobbin_sync::Mutex;
 
 use super::append_command;
 use super::history::{History, HistoryId};
+use crate::base::memory;
 use crate::engine::clients::ClientInfo;
 
 /// The end of the stream.
@@ -30,8 +31,8 @@ pub struct Feed {
     log_from: AtomicU64,
     /// The offset behind the last byte that readers may have.
     published: AtomicU64,
-    /// Bytes that are kept only because a reader is slow.
-    beyond_backlog: AtomicU64,
+    /// Bytes of memory that are kept only because a reader is slow.
+    beyond_backlog: AtomicUsize,
     /// The history that the stream belongs to.
     history: Mutex<History>,
     /// The database that the last command of a primary was for.
@@ -41,6 +42,11 @@ pub struct Feed {
 #[derive(Default)]
 struct FeedState {
     chunks: VecDeque<FeedChunk>,
+    /// How many of the chunks, from the first on, lie before the backlog, and their memory.
+    before_backlog: usize,
+    before_backlog_bytes: usize,
+    /// Chunks that were dropped while outputs of connections still had slices of them.
+    in_outputs: Vec<FeedChunk>,
     /// The offset of the first kept byte.
     start: u64,
     /// The offset behind the last byte.
@@ -219,8 +225,7 @@ impl Feed {
     fn trim_locked(&self, state: &mut FeedState, backlog_max: u64) {
         // What is appended but not published yet is the next publisher's.
         state.trim(self.published(), backlog_max);
-        let kept = state.end - state.start;
-        let beyond = kept.saturating_sub(backlog_max.saturating_add(CHUNK_BYTES as u64));
+        let beyond = state.beyond_backlog();
         // Every thread that may evict reads this. It is mostly 0, so it is written only when it
         // changes.
         if self.beyond_backlog.load(Ordering::Relaxed) != beyond {
@@ -255,9 +260,9 @@ impl Feed {
         self.state.lock().start
     }
 
-    /// Bytes that are kept only because a reader is slow.
+    /// Bytes of memory that are kept only because a reader is slow.
     pub fn beyond_backlog(&self) -> usize {
-        self.beyond_backlog.load(Ordering::Relaxed) as usize
+        self.beyond_backlog.load(Ordering::Relaxed)
     }
 
     /// Bytes of memory.
@@ -333,6 +338,12 @@ impl FeedState {
             && let Some(whole) = Arc::get_mut(&mut last.bytes)
         {
             let (piece, rest) = bytes.split_at(bytes.len().min(room));
+            let needed = whole.len() + piece.len();
+            if needed > whole.capacity() {
+                // It grows to the size of a chunk and not beyond, as much of that would stay empty.
+                let capacity = needed.max((2 * whole.capacity()).min(chunk_bytes));
+                whole.reserve_exact(capacity - whole.len());
+            }
             whole.extend_from_slice(piece);
             bytes = rest;
         }
@@ -376,6 +387,27 @@ impl FeedState {
         gone
     }
 
+    /// Finds the chunks before the backlog, which begins at this offset.
+    fn find_backlog(&mut self, backlog: u64) {
+        // The last chunk may still grow.
+        let last = self.chunks.len().saturating_sub(1);
+        while self.before_backlog < last && self.chunks[self.before_backlog].end() <= backlog {
+            self.before_backlog_bytes += self.chunks[self.before_backlog].memory();
+            self.before_backlog += 1;
+        }
+        // The backlog may have become larger.
+        while self.before_backlog > 0 && self.chunks[self.before_backlog - 1].end() > backlog {
+            self.before_backlog -= 1;
+            self.before_backlog_bytes -= self.chunks[self.before_backlog].memory();
+        }
+    }
+
+    /// Bytes of memory that are kept only because a reader is slow.
+    fn beyond_backlog(&self) -> usize {
+        let in_outputs = self.in_outputs.iter().map(FeedChunk::memory).sum::<usize>();
+        self.before_backlog_bytes + in_outputs
+    }
+
     /// Drops what lies before the backlog, unless a reader needs it.
     fn trim(&mut self, end: u64, backlog_max: u64) {
         self.backlog_max = backlog_max;
@@ -383,8 +415,18 @@ impl FeedState {
         let needed = self.readers.iter().map(|reader| reader.at.load(Ordering::Relaxed)).min();
         let backlog = end.saturating_sub(backlog_max);
         let keep_from = needed.map_or(backlog, |needed| needed.min(backlog));
-        while self.chunks.front().is_some_and(|chunk| chunk.end() <= keep_from) {
-            self.chunks.pop_front();
+        self.find_backlog(backlog);
+        self.in_outputs.retain(FeedChunk::is_in_output);
+        while self.chunks.front().is_some_and(|chunk| chunk.end() <= keep_from)
+            && let Some(chunk) = self.chunks.pop_front()
+        {
+            if self.before_backlog > 0 {
+                self.before_backlog -= 1;
+                self.before_backlog_bytes -= chunk.memory();
+            }
+            if chunk.is_in_output() {
+                self.in_outputs.push(chunk);
+            }
         }
         self.start = self.chunks.front().map_or(self.end, |chunk| chunk.start);
     }
@@ -393,6 +435,16 @@ impl FeedState {
 impl FeedChunk {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
+    }
+
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + size_of::<Vec<u8>>() + memory::block_bytes(self.bytes.capacity())
+    }
+
+    /// Whether the output of a connection has a slice of it.
+    fn is_in_output(&self) -> bool {
+        Arc::strong_count(&self.bytes) > 1
     }
 }
 
@@ -414,187 +466,4 @@ impl FeedReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(feed: &Feed, reader: &FeedReader, bytes_max: u64) -> String {
-        let mut text = Vec::new();
-        feed.read(reader, bytes_max, |slice| text.extend_from_slice(&slice));
-        String::from_utf8(text).unwrap()
-    }
-
-    fn publish(feed: &Feed, backlog_max: u64) {
-        feed.publish(backlog_max, u64::MAX, |_| {});
-    }
-
-    #[test]
-    fn readers_get_what_is_published_from_their_offset_on() {
-        let feed = Feed::default();
-        assert!(feed.reader(0, None).is_none(), "it is off");
-        feed.begin(10);
-        let early = feed.reader(10, None).unwrap();
-        feed.append(1, b"abc");
-        assert_eq!(read(&feed, &early, 100), "", "not published");
-        publish(&feed, 4);
-        feed.append(2, b"def");
-        assert_eq!(read(&feed, &early, 100), "abc");
-        publish(&feed, 4);
-        assert_eq!((feed.start_offset(), feed.published()), (10, 16), "a reader needs it");
-        let late = feed.reader(12, None).unwrap();
-        assert_eq!(read(&feed, &late, 100), "cdef");
-        assert_eq!(read(&feed, &early, 100), "def");
-        assert!(feed.reader(9, None).is_none() && feed.reader(17, None).is_none());
-    }
-
-    #[test]
-    fn the_backlog_is_kept_and_no_more_than_that() {
-        let feed = Feed::default();
-        feed.begin(0);
-        let line = [b'x'; 1000];
-        for number in 1..=1000 {
-            feed.append(number, &line);
-            publish(&feed, 200_000);
-            let kept = feed.published() - feed.start_offset();
-            assert!(kept >= 200_000.min(feed.published()) && kept <= 200_000 + CHUNK_BYTES as u64);
-        }
-        assert!(feed.reader(0, None).is_none());
-        let reader = feed.reader(feed.start_offset(), None).unwrap();
-        for number in 1001..=2000 {
-            feed.append(number, &line);
-            publish(&feed, 200_000);
-        }
-        assert!(feed.published() - feed.start_offset() >= 1_200_000 - CHUNK_BYTES as u64);
-        assert!((900_000..=1_000_000).contains(&feed.beyond_backlog()));
-        drop(reader);
-        feed.trim(200_000);
-        assert!(feed.published() - feed.start_offset() <= 200_000 + CHUNK_BYTES as u64);
-        assert_eq!(feed.beyond_backlog(), 0);
-    }
-
-    #[test]
-    fn of_a_large_record_the_backlog_keeps_the_end() {
-        let feed = Feed::default();
-        feed.begin(0);
-        feed.append(1, b"small");
-        let large: Vec<u8> = (0..10_000_000_u32).map(|at| b'a' + (at % 23) as u8).collect();
-        feed.append(2, &large);
-        publish(&feed, 200_000);
-        let kept = feed.published() - feed.start_offset();
-        assert!((200_000..=200_000 + CHUNK_BYTES as u64).contains(&kept), "{kept}");
-        assert!(feed.memory() <= 200_000 + 2 * CHUNK_BYTES, "{}", feed.memory());
-        let reader = feed.reader(feed.start_offset(), None).unwrap();
-        let told = read(&feed, &reader, u64::MAX);
-        assert!(large.ends_with(told.as_bytes()) && told.len() as u64 == kept);
-        // A small backlog is kept in small pieces.
-        feed.trim(16_384);
-        feed.begin(0);
-        feed.append(3, &large);
-        publish(&feed, 16_384);
-        let kept = feed.published() - feed.start_offset();
-        assert!((16_384..=17_408).contains(&kept), "{kept}");
-    }
-
-    #[test]
-    fn a_reader_that_is_too_far_behind_is_let_go() {
-        let feed = Feed::default();
-        feed.begin(0);
-        let [slow, quick] = [0, 0].map(|offset| feed.reader(offset, None).unwrap());
-        for number in 1..=1000 {
-            feed.append(number, &[b'x'; 1000]);
-            feed.publish(0, 500_000, |_| {});
-            assert_eq!(read(&feed, &quick, u64::MAX).len(), 1000);
-            let (end, is_let_go) = (feed.published(), number >= 500);
-            assert_eq!(slow.waiting_bytes(end), (!is_let_go).then_some(end));
-            assert!(feed.beyond_backlog() < 500_000 && quick.waiting_bytes(end) == Some(0));
-        }
-        assert_eq!(read(&feed, &slow, u64::MAX), "", "it would be another part of the stream");
-        assert!(feed.published() - feed.start_offset() <= CHUNK_BYTES as u64);
-    }
-
-    #[test]
-    fn records_are_found_by_number_or_a_later_one() {
-        let feed = Feed::default();
-        feed.begin(0);
-        feed.append(3, b"abc");
-        feed.append(5, b"de");
-        let found = [1, 3, 4, 5, 6].map(|number| feed.offset_behind(number));
-        assert_eq!(found, [Some(3), Some(3), Some(5), Some(5), None]);
-        for number in 6..6 + MARKS_MAX as u64 {
-            feed.append(number, b"f");
-        }
-        assert_eq!(feed.offset_behind(1), Some(6), "older ones count as the oldest known");
-    }
-
-    #[test]
-    fn records_before_the_beginning_end_where_it_begins() {
-        let feed = Feed::default();
-        feed.begin(10);
-        assert_eq!(feed.offset_behind(5), None);
-        feed.lead_from(7);
-        feed.append(8, b"abc");
-        feed.append(9, b"");
-        let found = [5, 7, 8, 9, 10].map(|number| feed.offset_behind(number));
-        assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
-    }
-
-    #[test]
-    fn what_is_inserted_behind_a_record_does_not_move_its_end() {
-        let feed = Feed::default();
-        feed.begin(0);
-        feed.append(3, b"abc");
-        feed.insert(&[b"PING"]);
-        feed.append(3, b"");
-        assert_eq!(feed.offset_behind(3), Some(3));
-        feed.append(4, b"d");
-        assert_eq!((feed.offset_behind(3), feed.offset_behind(4)), (Some(3), Some(18)));
-    }
-
-    #[test]
-    fn nothing_is_inserted_into_the_stream_of_a_primary() {
-        let feed = Feed::default();
-        feed.begin(0);
-        feed.relay(true);
-        feed.append_relayed(b"abc");
-        feed.insert(&[b"REPLCONF", b"GETACK", b"*"]);
-        assert_eq!(feed.end_offset(), 3);
-        feed.lead_from(7);
-        feed.insert(&[b"PING"]);
-        assert_eq!(feed.end_offset(), 17);
-        feed.end();
-        feed.insert(&[b"PING"]);
-        assert_eq!(feed.end_offset(), 17, "nobody would get it");
-    }
-
-    #[test]
-    fn small_pieces_that_are_held_cost_little() {
-        let feed = Feed::default();
-        feed.begin(0);
-        let reader = feed.reader(0, None).unwrap();
-        let mut held = None;
-        for number in 0..1000 {
-            feed.append(number, &[b'x'; 40]);
-            publish(&feed, u64::MAX);
-            feed.read(&reader, u64::MAX, |slice| held = Some(slice));
-        }
-        assert_eq!(held.map(|slice| slice.len()), Some(40));
-        assert!(feed.memory() < 16 * 40 * 1000, "{}", feed.memory());
-    }
-
-    #[test]
-    fn what_a_reader_holds_never_changes() {
-        let feed = Feed::default();
-        feed.begin(0);
-        let reader = feed.reader(0, None).unwrap();
-        let mut held = Vec::new();
-        for number in 0..100 {
-            feed.append(number, format!("{number:04}").as_bytes());
-            publish(&feed, 0);
-            if number % 3 == 0 {
-                feed.read(&reader, u64::MAX, |slice| held.push(slice));
-            }
-        }
-        let text: Vec<u8> = held.iter().flat_map(|slice| slice.to_vec()).collect();
-        let expected: String = (0..100).map(|number| format!("{number:04}")).collect();
-        assert_eq!(String::from_utf8(text).unwrap(), expected);
-    }
-}
+mod tests;

@@ -191,13 +191,13 @@ mod tests {
         let (mut one, mut two) = (Recorder::new(log.lane()), Recorder::new(log.lane()));
         let (mut of_one, mut of_two) = (Effects::default(), Effects::default());
         one.add(&mut of_one, 0, &[b"SET", b"k", b"v"]);
-        one.record(&mut of_one, true);
+        one.record_unit(&mut of_one);
         two.add(&mut of_two, 0, &[b"DEL", b"k"]);
         two.add(&mut of_two, 9, &[b"INCR", b"n"]);
-        two.record(&mut of_two, true);
+        two.record_unit(&mut of_two);
         one.add(&mut of_one, 9, &[b"DEL", b"a"]);
         one.add(&mut of_one, 9, &[b"DEL", b"b"]);
-        one.record(&mut of_one, false);
+        one.record_separate(&mut of_one);
         let (mut stream, mut out) = (RecordStream::default(), Vec::new());
         stream.collect(&log);
         let mut output = StreamOutput { file: Some(&mut out), feed: None };
@@ -218,14 +218,14 @@ mod tests {
         log.switch(true);
         let (mut recorder, mut effects) = (Recorder::new(log.lane()), Effects::default());
         recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"1"]);
-        recorder.record(&mut effects, true);
+        recorder.record_unit(&mut effects);
         recorder.add(&mut effects, 3, &[b"DEL", b"a"]);
         recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"2"]);
         recorder.add(&mut effects, 3, &[b"DEL", b"b"]);
-        recorder.record(&mut effects, true);
+        recorder.record_unit(&mut effects);
         recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"3"]);
         recorder.add_for_replicas(&mut effects, &[b"PUBLISH", b"c", b"4"]);
-        recorder.record(&mut effects, true);
+        recorder.record_unit(&mut effects);
         let words = |bytes: Vec<u8>| {
             let text = String::from_utf8(bytes).unwrap();
             let words: Vec<_> = text.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
@@ -250,7 +250,10 @@ mod tests {
             recorder.stamp(second);
             recorder.add(&mut effects, 0, &[b"DEL", name]);
             recorder.add(&mut effects, 0, &[b"DEL", name]);
-            recorder.record(&mut effects, name == b"e");
+            match name {
+                b"e" => recorder.record_unit(&mut effects),
+                _ => recorder.record_separate(&mut effects),
+            };
         }
         let (mut stream, mut out, mut feed) = (RecordStream::default(), Vec::new(), Vec::new());
         stream.collect(&log);

@@ -94,7 +94,7 @@ impl Server {
     /// are paused, while a slow script has paused, on a replica, or in import mode.
     pub fn may_expire(&self, now_ms: i64) -> bool {
         let stands_still = Switch::BUSY | Switch::REPLICA | Switch::IMPORT;
-        self.switches.load() & stands_still == 0 && self.paused(now_ms).is_none()
+        !self.switches.has(stands_still) && self.paused(now_ms).is_none()
     }
 
     /// Whether a client sees expired keys and fields: it is the source of an import.

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bobbin_sync::{Mutex, RwLock};
 
 pub use self::message::Push;
-pub use self::publish::{AtWork, Notice, Tracker};
+pub use self::publish::{AtWork, ChangedBy, Notice, Tracker};
 pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };

@@ -17,17 +17,20 @@ pub enum Notice {
     /// An event of a key, or a PUBLISH of a transaction or a script.
     Message(Publication),
     /// For the clients, by number, that keep copies of a key.
-    Invalid {
-        key: Box<[u8]>,
-        readers: Vec<u64>,
-        /// Whether the current client changed the key; otherwise the key expired, or the table of
-        /// readers was full.
-        by_client: bool,
-    },
+    Invalid { key: Box<[u8]>, readers: Vec<u64>, by: ChangedBy },
     /// For clients that want to be told of all changes.
-    Changed { key: Box<[u8]>, by_client: bool },
+    Changed { key: Box<[u8]>, by: ChangedBy },
     /// For all clients that keep copies of any key.
     AllInvalid,
+}
+
+/// Who made copies of a key invalid. A client that changed the key itself may not want to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ChangedBy {
+    /// The current client.
+    Client,
+    /// The server: the key expired, or the table of readers was full.
+    Server,
 }
 
 impl Notice {
@@ -133,13 +136,16 @@ impl Tracker {
 
     /// Tells the clients that a notice concerns. `by` is the number of the current client.
     pub fn publish(&mut self, notice: &Notice, by: u64, at_work: &mut AtWork<'_>) {
-        let by = |by_client: bool| if by_client { by } else { 0 };
+        let number = |changed_by: ChangedBy| match changed_by {
+            ChangedBy::Client => by,
+            ChangedBy::Server => 0,
+        };
         match notice {
             Notice::Message(_) => {}
-            Notice::Invalid { key, readers, by_client } => {
-                self.invalidate(key, readers, by(*by_client), at_work);
+            Notice::Invalid { key, readers, by } => {
+                self.invalidate(key, readers, number(*by), at_work);
             }
-            Notice::Changed { key, by_client } => self.note_changed(key, by(*by_client)),
+            Notice::Changed { key, by } => self.note_changed(key, number(*by)),
             Notice::AllInvalid => self.invalidate_all(at_work),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use bobbin_store::SHARDS;
 
-use super::Notice;
+use super::{ChangedBy, Notice};
 use crate::base::clock::has_come;
 use crate::engine::command::Data;
 use crate::engine::server::{Server, Switch};
@@ -80,7 +80,7 @@ impl Server {
                 taken.into_iter().map(|(key, readers)| Notice::Invalid {
                     key,
                     readers,
-                    by_client: false,
+                    by: ChangedBy::Server,
                 }),
             );
             data.release();

@@ -17,7 +17,7 @@ use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered, observe};
 use crate::engine::execution::execute::{RequestOutcome, execute};
-use crate::engine::execution::run::run;
+use crate::engine::execution::run::run_in_midst;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::slowlog::{Measured, SlowlogLimits};
@@ -297,7 +297,7 @@ impl Replay {
             in_transaction: true,
             may_leave_job: false,
         };
-        drop(run(&mut call));
+        run_in_midst(&mut call);
         let effects = self.data.take_effects();
         self.count_command(command, args);
         let has_failed = self.replies.first() == Some(&b'-');

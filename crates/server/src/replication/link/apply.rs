@@ -142,7 +142,7 @@ impl Applier<'_> {
         let audience = &self.replay.data.audience;
         if self.replay.is_in_transaction()
             || self.replay.data.is_something_reserved()
-            || self.server.switches.load() & ALONE != 0
+            || self.server.switches.has(ALONE)
             || audience.event_classes != Classes::default()
             || audience.broadcasts()
         {

@@ -9,6 +9,7 @@ use super::super::Failure;
 use super::gathered::ReadyKeys;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
+use crate::engine::tracking::ChangedBy;
 
 impl Data {
     /// The entry of the key, to be changed in place; it counts as a use. A caller that changes it
@@ -237,7 +238,7 @@ impl Data {
     #[inline(always)]
     fn touch_watched(&mut self, key: Key<'_>) {
         if self.shard(key.hash.shard()).has_watched() | self.audience.broadcasts {
-            self.tell_changed(self.database, key, true);
+            self.tell_changed(self.database, key, ChangedBy::Client);
         }
     }
 

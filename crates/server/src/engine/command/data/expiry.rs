@@ -6,6 +6,7 @@ use bobbin_store::shard::{FIELDS_MAX, Reaped};
 use super::Data;
 use super::holding::HeldShards;
 use crate::engine::pubsub::notify::Classes;
+use crate::engine::tracking::ChangedBy;
 
 /// A hash of which fields have expired.
 #[derive(Default)]
@@ -48,7 +49,7 @@ impl Data {
             if shard.has_watched() | self.audience.broadcasts {
                 let keys = gone[first..].iter().map(|entry| entry.as_ref().key());
                 for key in keys.chain(reaped.iter().map(|hash| &*hash.key)) {
-                    self.tell_changed(database, self.key(key), false);
+                    self.tell_changed(database, self.key(key), ChangedBy::Server);
                 }
             }
             let fields: u64 = reaped.iter().map(|hash| hash.count).sum();
@@ -116,7 +117,7 @@ impl Data {
             if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
                 gone.push(from.remove(place, hasher));
                 if shard.has_watched() | self.audience.broadcasts {
-                    self.tell_changed(database, self.key(key), false);
+                    self.tell_changed(database, self.key(key), ChangedBy::Server);
                 }
             }
         }

@@ -81,7 +81,7 @@ impl Notices {
     #[cold]
     fn sift(&mut self) {
         let repeats = repeats(self.list.iter().map(|notice| match notice {
-            Notice::Changed { key, by_client } => Some((key, *by_client)),
+            Notice::Changed { key, by } => Some((key, *by)),
             _ => None,
         }));
         let count = |repeats: &[bool]| repeats.iter().filter(|repeats| **repeats).count();
@@ -174,18 +174,20 @@ const SIFTED_MIN: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::tracking::ChangedBy;
 
-    fn changed(key: usize, by_client: bool) -> Notice {
-        Notice::Changed { key: key.to_string().into_bytes().into(), by_client }
+    fn changed(key: usize, by: ChangedBy) -> Notice {
+        Notice::Changed { key: key.to_string().into_bytes().into(), by }
     }
 
     #[test]
     fn repeats_of_changes_are_dropped_and_the_others_keep_their_order() {
         let mut notices = Notices::default();
         notices.push(Notice::AllInvalid);
-        notices.extend((0..10 * SIFTED_MIN).map(|at| changed(at % 7, at % 2 == 0)));
+        let by = [ChangedBy::Client, ChangedBy::Server];
+        notices.extend((0..10 * SIFTED_MIN).map(|at| changed(at % 7, by[at % 2])));
         assert_eq!(notices.unsettled().len(), notices.list.len());
-        notices.extend((0..10 * SIFTED_MIN).map(|at| changed(at % 9, true)));
+        notices.extend((0..10 * SIFTED_MIN).map(|at| changed(at % 9, ChangedBy::Client)));
         notices.push(Notice::AllInvalid);
         assert!(notices.list.len() < 2 * SIFTED_MIN, "{}", notices.list.len());
         notices.sift();

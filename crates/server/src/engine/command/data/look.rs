@@ -9,6 +9,7 @@ use super::super::Failure;
 use super::holding::HeldShards;
 use super::{Data, Key};
 use crate::engine::pubsub::notify::Classes;
+use crate::engine::tracking::ChangedBy;
 
 /// How a key is looked up: [`Data::read`], or [`Data::peek`] if the use was counted before.
 pub type Look = for<'a> fn(&'a mut Data, Key<'_>) -> Option<EntryRef<'a>>;
@@ -40,7 +41,7 @@ impl Data {
         self.counters.expired += 1;
         self.log_expired(self.database, key.bytes);
         if self.shard(key.hash.shard()).has_watched() | self.audience.broadcasts {
-            self.tell_changed(self.database, key, false);
+            self.tell_changed(self.database, key, ChangedBy::Server);
         }
         self.event(Classes::EXPIRED, "expired", key);
     }

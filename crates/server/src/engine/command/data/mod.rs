@@ -126,6 +126,13 @@ impl Data {
         self.conditions.touch = !client.no_touch;
     }
 
+    /// From here on, nothing that the current command does counts as use: it has looked at its keys
+    /// once, and does so again.
+    #[inline(always)]
+    pub const fn count_no_more_use(&mut self) {
+        self.conditions.touch = false;
+    }
+
     /// Gives memory back that a rare, large command or unit needed. To be called from time to time,
     /// between units.
     pub fn rest(&mut self) {

@@ -7,7 +7,7 @@ use super::{Data, Key};
 use crate::engine::client::Client;
 use crate::engine::pubsub::notify::{self, Classes};
 use crate::engine::pubsub::{ChannelKind, MessagePayload, Publication, Subscribers};
-use crate::engine::tracking::{AtWork, Notice, Tracker};
+use crate::engine::tracking::{AtWork, ChangedBy, Notice, Tracker};
 
 /// The clients that are told what a thread does to keys.
 #[derive(Default)]
@@ -120,24 +120,19 @@ impl Data {
         }
     }
 
-    /// Notes which clients a change of the key concerns. `by_client`: the current client changed
-    /// the key; otherwise the key has expired.
+    /// Notes which clients a change of the key concerns.
     #[inline(never)]
-    pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by_client: bool) {
+    pub(super) fn tell_changed(&mut self, database: u32, key: Key<'_>, by: ChangedBy) {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
             self.unit.work.ready.push(database, key.bytes);
         }
         if let Some(readers) = concerned.readers {
-            self.unit.work.notices.push(Notice::Invalid {
-                key: key.bytes.into(),
-                readers,
-                by_client,
-            });
+            self.unit.work.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by });
         }
         if self.audience.broadcasts {
-            self.unit.work.notices.push(Notice::Changed { key: key.bytes.into(), by_client });
+            self.unit.work.notices.push(Notice::Changed { key: key.bytes.into(), by });
         }
     }
 

@@ -147,14 +147,22 @@ impl Unit {
 }
 
 impl Data {
-    /// Gives the unit's effects their number in the log. Returns `None` if nothing is logged.
-    /// `grouped`: several effects happened at once.
+    /// Gives the unit's effects, which happened at once, their number in the log. Returns `None` if
+    /// nothing is logged.
     #[inline]
-    pub fn number_unit(&mut self, grouped: bool) -> Option<u64> {
+    pub fn number_unit(&mut self) -> Option<u64> {
         if self.unit.work.effects.is_empty() {
             return None;
         }
-        self.recorder.record(&mut self.unit.work.effects, grouped)
+        self.recorder.record_unit(&mut self.unit.work.effects)
+    }
+
+    /// Gives effects that do not belong together, such as those of expiry, a number in the log.
+    #[inline]
+    pub(super) fn number_separate(&mut self) {
+        if !self.unit.work.effects.is_empty() {
+            self.recorder.record_separate(&mut self.unit.work.effects);
+        }
     }
 
     /// Ends the unit so that others see it: numbers its effects, tells the clients that they
@@ -163,7 +171,7 @@ impl Data {
     /// unlocked them.
     pub fn end_unit(&mut self, server: &Server, client: Option<&Client>) -> Option<u64> {
         self.unit.leave_midst();
-        let number = self.number_unit(true);
+        let number = self.number_unit();
         if !self.unit.work.notices.is_empty() {
             self.publish_notices(client);
         }
@@ -182,7 +190,7 @@ impl Data {
 
     /// Numbers the effects of another thread, which worked on shards that this thread lent.
     pub fn number_effects(&mut self, mut effects: Effects) -> Option<u64> {
-        self.recorder.record(&mut effects, true)
+        self.recorder.record_unit(&mut effects)
     }
 
     /// Drops the effects so far, when logging ends: the last state of the log has them, or nothing

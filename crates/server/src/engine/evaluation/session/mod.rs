@@ -2,6 +2,7 @@
 
 mod pace;
 mod reach;
+mod refusal;
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_script::{Called, Host, Level, Verdict};
 use bobbin_store::KeyHash;
 
+use self::refusal::RefusedCall;
 use super::sliced_call::SlicedCall;
 use crate::base::clock::ticks;
 use crate::engine::client::Client;
@@ -17,7 +19,7 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::job::{STAY_US, Slice};
 use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
 use crate::engine::execution::rights::{self, Caller};
-use crate::engine::execution::run::run;
+use crate::engine::execution::run::run_in_midst;
 use crate::engine::row::KeyShape;
 use crate::engine::script::{Busy, GateWish, Habits, WaitRight, is_logged, log_message};
 use crate::engine::server::{Server, Switch};
@@ -114,8 +116,7 @@ impl ScriptSession {
         let slow_at = if threshold == 0 { u64::MAX } else { started + threshold };
         // A log is replayed as fast as possible, while no clients are served. And commands that
         // DEBUG allows in scripts may need the gate for more than keys.
-        let stays =
-            data.conditions.loading || server.switches.load() & Switch::SCRIPTS_UNBOUND != 0;
+        let stays = data.conditions.loading || server.switches.has(Switch::SCRIPTS_UNBOUND);
         let leave_at = if stays { slow_at } else { started + server.clock.ticks(STAY_US) };
         Self {
             server,
@@ -176,6 +177,12 @@ impl ScriptSession {
     fn stats(&self) -> &WorkerStats {
         // SAFETY: as for `data`.
         unsafe { self.stats.as_ref() }
+    }
+
+    /// Whether the script, which began anew, makes a call again that has been counted.
+    fn is_repeating(&self) -> bool {
+        // SAFETY: as for `data`.
+        unsafe { self.client.as_ref() }.is_repeating()
     }
 
     /// Makes the session notice whether the script uses other keys than these, even if all shards
@@ -243,8 +250,7 @@ impl ScriptSession {
     /// there is one run at a time.
     #[cold]
     fn is_unbound(&self, command: &Registered) -> bool {
-        self.server.switches.load() & Switch::SCRIPTS_UNBOUND != 0
-            && !command.has(Flags::RUNS_SCRIPT)
+        self.server.switches.has(Switch::SCRIPTS_UNBOUND) && !command.has(Flags::RUNS_SCRIPT)
     }
 
     /// Whether the user of the script may run the command.
@@ -274,7 +280,7 @@ impl ScriptSession {
         if self.server.is_read_only() {
             return Err(Failure::READONLY);
         }
-        if self.server.switches.load() & Switch::FEW_REPLICAS != 0 {
+        if self.server.switches.has(Switch::FEW_REPLICAS) {
             return Err(Failure::NOREPLICAS);
         }
         self.server.disk_failure().map_or(Ok(()), Err)
@@ -308,7 +314,9 @@ impl ScriptSession {
             in_transaction: true,
             may_leave_job: true,
         };
-        drop(run(&mut call));
+        let is_repeating = call.client.is_repeating();
+        let counted = (call.data.counters.hits, call.data.counters.misses);
+        run_in_midst(&mut call);
         call.client.postpone(false);
         let ended = ticks();
         let measured = Measured {
@@ -317,12 +325,19 @@ impl ScriptSession {
             request_bytes: 0,
             reply_bytes: call.reply.len_since(0),
         };
-        stats.totals.commands.add(1);
         self.commands += 1;
+        if is_repeating {
+            (call.data.counters.hits, call.data.counters.misses) = counted;
+        } else {
+            stats.totals.commands.add(1);
+        }
         if let Some(mut long) = call.client.long_command.take() {
             long.begin(measured);
             self.long = Some(SlicedCall::Working(long));
             return None;
+        }
+        if is_repeating {
+            return Some(ended);
         }
         stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
         if server.services.command_log.limits().exceeded_by(&measured) {
@@ -367,40 +382,6 @@ impl ScriptSession {
             long.abandon(server, self.data());
         }
     }
-
-    /// Answers a command that did not run.
-    #[cold]
-    fn refuse(&mut self, refusal: RefusedCall, reply: &mut Vec<u8>) {
-        // The command may have waited for shards before it was refused.
-        self.end_wait();
-        if let Some(command) = refusal.command {
-            self.stats().commands[command.id].rejected.add(1);
-        }
-        self.stats().totals.error_replies.add(1);
-        let text = refusal.failure.text().as_bytes();
-        // The script gets other words than a client would, but it is counted as the client's.
-        self.server.errors.count(if refusal.is_of_rights { b"NOPERM " } else { text });
-        Reply::new(reply, Protocol::Resp2).error(text);
-    }
-}
-
-/// Why a command did not run.
-struct RefusedCall {
-    failure: Failure,
-    command: Option<&'static Registered>,
-    /// The user may not do it.
-    is_of_rights: bool,
-}
-
-impl RefusedCall {
-    const fn by(command: &'static Registered, failure: Failure) -> Self {
-        Self { failure, command: Some(command), is_of_rights: false }
-    }
-
-    /// A refusal of words that name no command.
-    const fn of(failure: Failure) -> Self {
-        Self { failure, command: None, is_of_rights: false }
-    }
 }
 
 /// Why a command's keys are not held.
@@ -421,8 +402,15 @@ struct NestedErrors {
     has_others: bool,
 }
 
-impl Host for ScriptSession {
-    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
+impl ScriptSession {
+    /// Calls a command that has not been called yet, or was postponed.
+    fn try_to_call(
+        &mut self,
+        args: &[&[u8]],
+        resp3: bool,
+        room: usize,
+        reply: &mut Vec<u8>,
+    ) -> Called {
         let command = match self.command(args) {
             Ok(command) => command,
             Err(refusal) => {
@@ -491,14 +479,35 @@ impl Host for ScriptSession {
         if ended >= self.pause_at { Called::Late } else { Called::Replied }
     }
 
+    /// Notes that a call is over, unless it goes on later or the script begins anew with it.
+    fn note_call(&mut self, called: Called) {
+        match called {
+            Called::Stop | Called::Postponed | Called::Unfinished => {}
+            Called::Replied | Called::Late | Called::TooLong => {
+                // SAFETY: as in `data`.
+                unsafe { self.client.as_mut() }.attempts.calls.add();
+            }
+        }
+    }
+}
+
+impl Host for ScriptSession {
+    fn call(&mut self, args: &[&[u8]], resp3: bool, room: usize, reply: &mut Vec<u8>) -> Called {
+        let called = self.try_to_call(args, resp3, room, reply);
+        self.note_call(called);
+        called
+    }
+
     fn go_on(&mut self, room: usize, reply: &mut Vec<u8>) -> Called {
         let is_muted = self.begin_muted();
         let called = self.work(room, reply);
         self.end_muted(is_muted);
-        if called.is_some() {
+        let called = called.unwrap_or(Called::Unfinished);
+        if called != Called::Unfinished {
             self.abandon();
         }
-        called.unwrap_or(Called::Unfinished)
+        self.note_call(called);
+        called
     }
 
     fn logs(&self, level: Level) -> bool {

@@ -19,8 +19,9 @@ use crate::engine::command::data::{OfferedValues, Suspended, Then};
 use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
 use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, observe};
+use crate::engine::execution::monitor;
 use crate::engine::execution::rights::{self, Caller};
-use crate::engine::execution::{monitor, run};
+use crate::engine::execution::run::run_in_midst;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
@@ -244,7 +245,7 @@ fn run(
     };
     debug_assert!(!queued.command.has(Flags::GATE) || inner.data.has_gate());
     let started = ticks();
-    drop(run::run(&mut inner));
+    run_in_midst(&mut inner);
     let ended = ticks();
     let mut measured = Measured {
         ticks: ended - started,
@@ -340,7 +341,7 @@ impl PausedTransaction {
         slice.data.end_aside(slice.server);
         self.with_call(slice, |running, call| {
             running.end(call);
-            if call.server.switches.load() & Switch::MONITORED != 0 {
+            if call.server.switches.has(Switch::MONITORED) {
                 monitor::feed(call);
             }
         });

@@ -285,7 +285,7 @@ impl Data {
     /// Unlocks everything, and frees entries that waited for the unlock.
     #[inline(always)]
     pub fn release(&mut self) {
-        self.number_unit(false);
+        self.number_separate();
         if !self.unit.work.notices.is_empty() {
             self.publish_notices(None);
         }
