@@ -120,12 +120,12 @@ impl Life {
         for ledger in &self.ledgers {
             let saw = client.say(&format!("GET {}", ledger.key("saw"))).text();
             let words: Vec<u64> = saw.split(' ').filter_map(|word| word.parse().ok()).collect();
-            if let [whom, count] = words[..] {
-                let there = counts[whom as usize];
+            if let [writer, count] = words[..] {
+                let there = counts[writer as usize];
                 let number = ledger.number;
                 assert!(
                     count <= there,
-                    "{what}: {number} saw unit {count} of {whom}, and {there} are there"
+                    "{what}: {number} saw unit {count} of {writer}, and {there} are there"
                 );
             }
         }
@@ -147,9 +147,9 @@ impl Life {
         let mut units = 0;
         for ledger in &mut self.ledgers {
             units += ledger.told.len();
-            for (when, whom, count) in ledger.told.drain(..).chain(ledger.seen.drain(..)) {
+            for (when, writer, count) in ledger.told.drain(..).chain(ledger.seen.drain(..)) {
                 if is_safe(when) {
-                    least[whom] = least[whom].max(count);
+                    least[writer] = least[writer].max(count);
                 }
             }
         }
@@ -196,11 +196,11 @@ impl Ledger {
         let mut last_seen = String::new();
         while !stop.load(Ordering::Relaxed) {
             if random.below(4) == 0 {
-                let whom = random.below(CLIENTS);
-                let Ok(reply) = client.call(&["GET", &format!("counter:{whom}")]) else { return };
+                let writer = random.below(CLIENTS);
+                let Ok(reply) = client.call(&["GET", &format!("counter:{writer}")]) else { return };
                 let count = reply.text().parse().unwrap_or(0);
-                self.seen.push((Instant::now(), whom, count));
-                last_seen = format!("{whom} {count}");
+                self.seen.push((Instant::now(), writer, count));
+                last_seen = format!("{writer} {count}");
             }
             let n = self.sent + 1;
             let form = [Form::Transaction, Form::Script, Form::Function, Form::ScriptWithin]
