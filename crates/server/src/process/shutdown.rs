@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::base::clock::has_come;
 use crate::engine::command::Data;
 use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
@@ -101,7 +102,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> b
     drop(gate);
     log::info!("Waiting for replicas before shutting down.");
     let until_ms = now_ms.saturating_add(timeout_ms);
-    let is_over = || have_all() || server.clock.advance() >= until_ms;
+    let is_over = || have_all() || has_come(server.clock.advance(), until_ms, timeout_ms);
     server.end.wait_for_replicas(request, until_ms, is_over)
 }
 
