@@ -127,7 +127,14 @@ const SET_BACK_MS: i64 = 1000;
 /// much further ahead now, the system's clock was set back since, and it has come as well.
 #[inline]
 pub const fn has_come(now_ms: i64, moment_ms: i64, ahead_max_ms: i64) -> bool {
-    now_ms >= moment_ms || moment_ms - now_ms > ahead_max_ms + SET_BACK_MS
+    now_ms >= moment_ms || moment_ms - now_ms > ahead_max_ms.saturating_add(SET_BACK_MS)
+}
+
+/// Whether `span_ms` have gone by since a moment. If the moment is ahead of now, the system's clock
+/// was set back since, and they count as gone by.
+#[inline]
+pub const fn has_passed(now_ms: i64, since_ms: i64, span_ms: i64) -> bool {
+    has_come(now_ms, since_ms.saturating_add(span_ms), span_ms)
 }
 
 /// Work that one thread does for all, once in each interval.
@@ -235,6 +242,17 @@ mod tests {
         let ahead_ms = system_ms() + SET_BACK_MS / 2;
         clock.now_ms.0.store(ahead_ms, Ordering::Relaxed);
         assert!(clock.advance() >= ahead_ms);
+    }
+
+    #[test]
+    fn a_span_passes_however_the_clock_is_set_back() {
+        const HOUR_MS: i64 = 3_600_000;
+        let passed = |now_ms: i64| has_passed(now_ms, 5 * HOUR_MS, 100);
+        let moments = [5 * HOUR_MS, 5 * HOUR_MS + 99, 5 * HOUR_MS + 100, 4 * HOUR_MS];
+        assert_eq!(moments.map(passed), [false, false, true, true]);
+        // A small correction is waited for, as the clock is.
+        assert!(!passed(5 * HOUR_MS - SET_BACK_MS));
+        assert!(!has_passed(0, 0, i64::MAX) && !has_passed(HOUR_MS, HOUR_MS, i64::MAX));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{NotBegun, Persistence};
-use crate::base::clock::has_come;
+use crate::base::clock::has_passed;
 use crate::config::OptionId;
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
@@ -48,7 +48,7 @@ impl Persistence {
         }
         let failed = server.switches.has(Switch::SAVE_FAILED);
         let tried_ms = persistence.last_try_ms.load(Ordering::Relaxed);
-        if failed && !has_come(now_ms, tried_ms + RETRY_MS, RETRY_MS) {
+        if failed && !has_passed(now_ms, tried_ms, RETRY_MS) {
             return;
         }
         let changes = persistence.unsaved(server.workers.totals().dirty.get());

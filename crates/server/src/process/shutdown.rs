@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_io::error_text;
 
+use crate::base::clock::has_come;
 use crate::engine::command::Data;
 use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
@@ -103,7 +104,7 @@ fn let_replicas_catch_up(server: &'static Server, request: &mut EndRequest) -> b
     drop(gate);
     log::info!("Waiting for replicas before shutting down.");
     let until_ms = now_ms.saturating_add(timeout_ms);
-    let is_over = || have_all() || server.clock.advance() >= until_ms;
+    let is_over = || have_all() || has_come(server.clock.advance(), until_ms, timeout_ms);
     server.end.wait_for_replicas(request, until_ms, is_over)
 }
 

@@ -9,6 +9,7 @@ use bobbin_sync::Mutex;
 
 use super::replica::Replica;
 use super::wish::Dialect;
+use crate::base::clock::has_passed;
 
 /// Copies that were of no use to their replicas.
 #[derive(Default)]
@@ -32,7 +33,7 @@ impl Reception {
     /// The dialect of a replica that does not give its version. `None`: no format works for it.
     pub(super) fn dialect(&self, replica: &Replica, now_ms: i64) -> Option<Dialect> {
         let mut all = self.0.lock();
-        all.retain(|vain| now_ms - vain.last_ms < REST_MS);
+        all.retain(|vain| !has_passed(now_ms, vain.last_ms, REST_MS));
         match all.iter().find(|vain| vain.is_of(replica)).map_or(0, |vain| vain.copies) {
             0..COPIES_MAX => Some(Dialect::Silent),
             copies if copies < 2 * COPIES_MAX => Some(Dialect::SilentAndOld),

@@ -7,6 +7,7 @@
 use bobbin_sync::Mutex;
 
 use super::replica::Replica;
+use crate::base::clock::has_passed;
 
 /// The replicas that were refused a copy in the last minute.
 #[derive(Default)]
@@ -64,7 +65,7 @@ impl Refusals {
         };
         known.last_ms = now_ms;
         known.untold += 1;
-        let is_due = known.reason != reason || now_ms - known.told_ms >= TOLD_MS;
+        let is_due = known.reason != reason || has_passed(now_ms, known.told_ms, TOLD_MS);
         let mut to_tell = 0;
         if is_due {
             known.reason = reason;
@@ -81,7 +82,7 @@ impl Refused {
     }
 
     fn is_recent(&self, now_ms: i64) -> bool {
-        now_ms - self.last_ms < TOLD_MS
+        !has_passed(now_ms, self.last_ms, TOLD_MS)
     }
 }
 
@@ -104,6 +105,7 @@ mod tests {
         assert_eq!(note(1, "a", 60_000), (DELAY_MS, 60));
         assert_eq!(note(1, "b", 61_000), (DELAY_MS, 1), "another reason");
         assert_eq!(note(1, "b", 61_000 + TOLD_MS), (0, 1), "a long time ago");
+        assert_eq!(note(1, "b", -3_600_000), (0, 1), "the clock was set back");
     }
 
     #[test]

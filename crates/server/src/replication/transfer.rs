@@ -13,7 +13,7 @@ use bobbin_sync::{Condvar, Mutex};
 
 use super::replica::{Capability, Replica, ReplicaState};
 use super::wish::{Obstacle, Wish};
-use crate::base::clock::has_come;
+use crate::base::clock::has_passed;
 use crate::base::random::random_bytes;
 use crate::engine::client::feeder;
 use crate::engine::clients::ClientInfo;
@@ -122,7 +122,7 @@ pub(super) fn is_time(server: &Server, waiting: &[Arc<Replica>], now_ms: i64) ->
     let since_ms = waiting.iter().map(|replica| replica.since_ms()).min().unwrap_or(now_ms);
     let enough = config.repl_diskless_sync_max_replicas() as usize;
     let delay_ms = config.repl_diskless_sync_delay() * 1000;
-    has_come(now_ms, since_ms + delay_ms, delay_ms) || enough > 0 && waiting.len() >= enough
+    has_passed(now_ms, since_ms, delay_ms) || enough > 0 && waiting.len() >= enough
 }
 
 fn all_know_marks(replicas: &[Arc<Replica>]) -> bool {

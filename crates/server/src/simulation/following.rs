@@ -124,6 +124,21 @@ fn a_replica_that_would_get_a_reply_is_disconnected() {
     Disk::put_in(None);
 }
 
+#[test]
+fn a_replica_that_hangs_is_noticed_after_the_clock_was_set_back() {
+    let (mut process, _, _client, _) = process();
+    let replica = replica(&mut process);
+    process.turns(2);
+    process.be_at(process.now_ms() - 3_600_000);
+    for second in 0..64 {
+        assert!(second > 50 || !replica.is_ended(), "after {second} seconds");
+        process.pass(1000);
+        process.turns(1);
+    }
+    assert!(replica.is_ended());
+    Disk::put_in(None);
+}
+
 /// Else it would depend on how far the log's thread is.
 #[test]
 fn what_was_written_counts_for_a_replica_that_asks() {

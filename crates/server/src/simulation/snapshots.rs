@@ -122,6 +122,21 @@ fn a_save_that_the_server_gives_up_has_failed() {
     Disk::put_in(None);
 }
 
+#[test]
+fn a_write_that_a_save_holds_up_goes_on_when_the_clock_is_set_back() {
+    let (mut process, _, client) = process();
+    process.ask(&client, "SET k v");
+    process.ask(&client, "BGSAVE");
+    process.server.keep_nothing_for_cut();
+    assert_eq!(process.ask(&client, "SET k w"), "+OK\r\n", "it leaves a copy");
+    assert_eq!(process.ask(&client, "SET k x"), "");
+    process.be_at(process.now_ms() - 3_600_000);
+    process.turns(2);
+    assert_eq!(process.heard(&client), "+OK\r\n");
+    tasks::run_next();
+    Disk::put_in(None);
+}
+
 /// Half of a transaction is in no file, so the file that has what it deleted goes a moment later.
 #[test]
 fn what_a_transaction_deletes_does_not_come_back() {

@@ -106,6 +106,8 @@ fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i6
     if *since_ms == 0 {
         *since_ms = now_ms;
     }
+    // If the system's clock was set back, the time begins anew.
+    *since_ms = now_ms.min(*since_ms);
     now_ms - *since_ms > limit.soft_s * 1000
 }
 

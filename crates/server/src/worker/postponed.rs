@@ -119,10 +119,7 @@ impl Worker {
         if server.is_log_behind() {
             return Duration::MAX;
         }
-        if self.data.conditions.held_up_until_ms > now_ms && server.keeps_too_much() {
-            return Duration::from_millis((self.data.conditions.held_up_until_ms - now_ms) as u64);
-        }
-        Duration::ZERO
+        server.held_up_for(&self.data)
     }
 
     /// Whether other workers have to catch up with the messages that this worker's clients publish.

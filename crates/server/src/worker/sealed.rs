@@ -13,7 +13,7 @@ use rustix::net::SendFlags;
 
 use super::limits::count_sent;
 use super::{Worker, touch};
-use crate::base::clock::has_come;
+use crate::base::clock::{has_come, has_passed};
 use crate::engine::buffers::output::{ReplyRange, Sending};
 use crate::engine::client::certificate::identify;
 use crate::engine::client::connection::Connection;
@@ -340,7 +340,7 @@ impl Complaints {
     /// Whether one more failure may be logged. The limit keeps clients that send garbage from
     /// filling the disk.
     fn may_say(&mut self, now_ms: i64) -> bool {
-        if now_ms - self.since_ms >= 1000 {
+        if has_passed(now_ms, self.since_ms, 1000) {
             (self.since_ms, self.count) = (now_ms, 0);
         }
         self.count += 1;

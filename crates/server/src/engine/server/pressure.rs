@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use bobbin_store::{Cut, CutHandle};
 use bobbin_sync::Mutex;
 
+use crate::base::clock::has_come;
 use crate::engine::client::Client;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
@@ -128,10 +129,20 @@ impl Server {
             return false;
         }
         client.was_held_up = true;
-        if data.conditions.held_up_until_ms <= data.conditions.now_ms {
-            data.conditions.held_up_until_ms = data.conditions.now_ms + WAIT_MS;
+        let (now_ms, until_ms) = (data.conditions.now_ms, &mut data.conditions.held_up_until_ms);
+        if has_come(now_ms, *until_ms, WAIT_MS) {
+            *until_ms = now_ms + WAIT_MS;
         }
         true
+    }
+
+    /// How much longer the clients wait that were put off for a cut that keeps too much.
+    pub(crate) fn held_up_for(&self, data: &Data) -> Duration {
+        let (now_ms, until_ms) = (data.conditions.now_ms, data.conditions.held_up_until_ms);
+        if has_come(now_ms, until_ms, WAIT_MS) || !self.keeps_too_much() {
+            return Duration::ZERO;
+        }
+        Duration::from_millis((until_ms - now_ms) as u64)
     }
 
     /// Any copy for the current cut is too much from now on.

@@ -222,6 +222,10 @@ impl Aof {
     /// acknowledged meanwhile are lost if the server is killed.
     pub fn is_stuck(&self, now_ms: i64) -> bool {
         let began_ms = self.step_began_ms.load(Ordering::Relaxed);
+        if began_ms > now_ms {
+            // If the system's clock was set back, the time begins anew.
+            self.step_began_ms.fetch_min(now_ms, Ordering::Relaxed);
+        }
         began_ms != 0 && now_ms - began_ms > STUCK_MS
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Replica, ReplicaState};
-use crate::base::clock::has_come;
+use crate::base::clock::{has_come, has_passed};
 use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::client::feeder::{Feeder, Feeding};
 use crate::engine::clients::{ClientFlag, ClientInfo};
@@ -129,7 +129,7 @@ impl ReplicaFeeder {
     /// Sends empty lines to a waiting replica, to show that its primary is alive.
     fn keep_alive(&mut self, now_ms: i64, output: &mut ConnectionOutput) {
         let period_ms = self.server.config.repl_ping_replica_period() * 1000;
-        if has_come(now_ms, self.kept_alive_ms + period_ms, period_ms) {
+        if has_passed(now_ms, self.kept_alive_ms, period_ms) {
             self.kept_alive_ms = now_ms;
             output.push(b"\n");
         }
@@ -339,6 +339,9 @@ impl ReplicaFeeder {
 
     /// Whether the replica has taken nothing, or sent nothing, for too long.
     fn is_over_time(&mut self, now_ms: i64) -> bool {
+        // If the system's clock was set back, the time begins anew.
+        self.moved_ms = self.moved_ms.min(now_ms);
+        self.replica.begin_anew_by(now_ms);
         let (since_ms, what) = match self.source {
             FeedSource::Stream(_) | FeedSource::Loads { .. } if self.is_plain => {
                 (self.moved_ms, "streaming sync")

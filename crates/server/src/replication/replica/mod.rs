@@ -180,6 +180,12 @@ impl Replica {
         self.acked_ms.load(Ordering::Relaxed)
     }
 
+    /// Takes no moment for later than now, after the system's clock was set back.
+    fn begin_anew_by(&self, now_ms: i64) {
+        self.acked_ms.fetch_min(now_ms, Ordering::Relaxed);
+        self.since_ms.fetch_min(now_ms, Ordering::Relaxed);
+    }
+
     pub fn since_ms(&self) -> i64 {
         self.since_ms.load(Ordering::Relaxed)
     }

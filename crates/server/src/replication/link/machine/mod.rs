@@ -14,7 +14,7 @@ use self::apart::Apart;
 pub use self::channel::Channel;
 use self::receipt::{CopyProgress, Receipt};
 use super::handshake::{Handshake, Introduction, NextStep};
-use crate::base::clock::has_come;
+use crate::base::clock::has_passed;
 
 /// The replica's side of its connection to a primary, and of a second connection for a copy.
 pub struct LinkMachine {
@@ -396,7 +396,7 @@ impl LinkMachine {
 
     /// Whether the primary has heard nothing for as long as it may.
     const fn has_been_silent(&self, now_ms: i64) -> bool {
-        has_come(now_ms, self.said_ms + SAY_INTERVAL_MS, SAY_INTERVAL_MS)
+        has_passed(now_ms, self.said_ms, SAY_INTERVAL_MS)
     }
 
     /// Sends a sign of life now and then while a copy is loaded.
@@ -409,7 +409,12 @@ impl LinkMachine {
 
     /// Fails if nothing was received for too long. The caller must first give the machine all
     /// received bytes.
-    pub fn check_time(&self, now_ms: i64, timeout_ms: i64) -> Result<(), GiveUp> {
+    pub fn check_time(&mut self, now_ms: i64, timeout_ms: i64) -> Result<(), GiveUp> {
+        // If the system's clock was set back, the time begins anew.
+        self.main.heard_ms = self.main.heard_ms.min(now_ms);
+        if let LinkStage::Apart(apart) = &mut self.stage {
+            apart.channel.heard_ms = apart.channel.heard_ms.min(now_ms);
+        }
         let since_ms = now_ms - timeout_ms;
         let is_silent = self.main.heard_ms < since_ms;
         let why = match &self.stage {

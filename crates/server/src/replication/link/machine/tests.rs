@@ -236,6 +236,11 @@ fn silence_ends_the_connection_and_acks_are_said_in_time() {
     assert!(machine.wants_ack(1020), "it is asked");
     assert!(machine.check_time(61_020, 60_000).is_ok());
     assert!(machine.check_time(61_021, 60_000).is_err());
+    // The clock was set back by an hour, and the time begins anew.
+    let now_ms = 61_021 - 3_600_000;
+    assert!(machine.check_time(now_ms, 60_000).is_ok());
+    assert!(machine.check_time(now_ms + 60_000, 60_000).is_ok());
+    assert!(machine.check_time(now_ms + 60_001, 60_000).is_err());
 }
 
 #[test]
