@@ -64,7 +64,6 @@ impl Executor<'_> {
         let start = self.arena.bytes.len();
         client.reply_bytes_max = reply_limit.bytes();
         let track = server.config.latency_tracking();
-        let limits = server.services.command_log.limits();
         let keeps_back = self.aof.keeps_back_replies();
         let mut done = SpanOutcome { tells: !keeps_back, ..SpanOutcome::default() };
         for index in found.commands.clone() {
@@ -114,7 +113,8 @@ impl Executor<'_> {
                     break;
                 }
                 self.stats.commands[command.id].executed(measured.ticks, track);
-                if limits.exceeded_by(&measured) {
+                // The limits are read now, so that CONFIG SET is measured by those that it set.
+                if server.services.command_log.limits().exceeded_by(&measured) {
                     observe::note(server, client, command, request.args, &measured);
                 }
             }
