@@ -21,7 +21,8 @@ fn time(call: &mut Call<'_>) -> Outcome {
 }
 
 /// LOLWUT [VERSION version] [columns [rows]]. The version chooses a drawing in other servers; here
-/// there is only one.
+/// there is only one. Some of those drawings take more arguments, so what comes behind a version,
+/// columns and rows is passed over.
 fn lolwut(call: &mut Call<'_>) -> Outcome {
     const USAGE: &str = "ERR Syntax error. Use: LOLWUT [VERSION version] [columns [rows]]";
     let mut first = 1;
@@ -31,8 +32,7 @@ fn lolwut(call: &mut Call<'_>) -> Outcome {
         }
         call.integer(2)?;
         first = 3;
-    }
-    if call.args.len() > first + 2 {
+    } else if call.args.len() > 3 {
         return Err(USAGE.into());
     }
     let size = |call: &Call<'_>, index, usual, max: usize| {

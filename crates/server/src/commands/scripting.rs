@@ -63,8 +63,29 @@ fn script_show(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-fn script_debug(_call: &mut Call<'_>) -> Outcome {
-    Err("ERR SCRIPT DEBUG is not supported: this version has no script debugger".into())
+/// SCRIPT DEBUG mode [engine]. There is no debugger, so it can only be turned off.
+fn script_debug(call: &mut Call<'_>) -> Outcome {
+    if call.in_transaction {
+        return Err("ERR SCRIPT DEBUG must be called outside a pipeline".into());
+    }
+    match call.args.len() {
+        3 => {}
+        4 if call.word_is(3, "lua") => {}
+        4 => {
+            let engine = String::from_utf8_lossy(call.args[3]);
+            let text = format!("ERR No scripting engine found with name '{engine}' to enable debug");
+            return Err(Failure::format(text));
+        }
+        _ => return Err(Failure::wrong_subcommand("SCRIPT", call.args[1])),
+    }
+    if call.word_is(2, "yes") || call.word_is(2, "sync") {
+        return Err("ERR SCRIPT DEBUG is not supported: this version has no script debugger".into());
+    }
+    if !call.word_is(2, "no") {
+        return Err("ERR Use SCRIPT DEBUG YES/SYNC/NO".into());
+    }
+    call.reply.ok();
+    Ok(())
 }
 
 /// The flags of commands that run a script or a function.

@@ -31,8 +31,7 @@ pub fn deadline_of_ms(call: &Call<'_>, index: usize) -> Result<Option<i64>, Fail
     if ms < 0 {
         return Err(NEGATIVE_TIMEOUT);
     }
-    let deadline = ms.checked_add(call.data.conditions.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
-    Ok((ms > 0).then_some(deadline))
+    deadline_after(call, ms)
 }
 
 fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>, Failure> {
@@ -46,9 +45,14 @@ fn deadline_of(call: &Call<'_>, ms: f64, invalid: Failure) -> Result<Option<i64>
     if ms >= i64::MAX as f64 {
         return Err(TIMEOUT_OUT_OF_RANGE);
     }
-    let deadline =
-        (ms as i64).checked_add(call.data.conditions.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
-    Ok((ms > 0.0).then_some(deadline))
+    deadline_after(call, ms as i64)
+}
+
+/// The deadline of a wait of `ms`. The current millisecond has begun already, so it does not count:
+/// no wait ends early.
+fn deadline_after(call: &Call<'_>, ms: i64) -> Result<Option<i64>, Failure> {
+    let deadline = ms.checked_add(call.data.conditions.now_ms).ok_or(TIMEOUT_OUT_OF_RANGE)?;
+    Ok((ms > 0).then_some(deadline.saturating_add(1)))
 }
 
 const NOT_A_TIMEOUT: Failure = Failure::new(&"ERR timeout is not a float or out of range");
