@@ -101,7 +101,10 @@ fn places(common: &Common, read_from: ReadFrom) -> Result<Vec<Place>, String> {
         }
     }
     if nodes.is_empty() {
-        return Err("The cluster has no nodes with slots".into());
+        return Err(match read_from {
+            ReadFrom::Replicas => "The cluster has no replicas to read from (--rfr yes)".into(),
+            _ => "The cluster has no nodes with slots".into(),
+        });
     }
     Ok(nodes)
 }
@@ -177,7 +180,33 @@ fn tags_by_slot() -> Vec<[u8; TAG_LEN]> {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
+
     use super::*;
+
+    #[test]
+    fn a_cluster_may_have_no_replicas() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = thread::spawn(move || {
+            for stream in listener.incoming().take(2) {
+                let mut stream = stream.unwrap();
+                let slots = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:7000\r\n";
+                stream.write_all(slots).unwrap();
+                stream.read_to_end(&mut Vec::new()).unwrap();
+            }
+        });
+        let common = Common { port, cluster: true, ..Common::default() };
+        let found = |read_from| places(&common, read_from).map(|places| places.len());
+        assert_eq!(found(ReadFrom::Primaries), Ok(1));
+        let none = found(ReadFrom::Replicas);
+        assert_eq!(none, Err("The cluster has no replicas to read from (--rfr yes)".into()));
+        server.join().unwrap();
+    }
 
     #[test]
     fn every_slot_has_a_tag() {

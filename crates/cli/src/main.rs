@@ -23,6 +23,7 @@ fn main() -> ExitCode {
     let arguments: Vec<Vec<u8>> = env::args_os().skip(1).map(OsStringExt::into_vec).collect();
     let environment = Environment {
         password: PASSWORD_VARIABLES.into_iter().find_map(env::var_os).map(OsStringExt::into_vec),
+        assume_yes: YES_VARIABLES.into_iter().find_map(env::var_os).is_some_and(|yes| yes == "1"),
     };
     match options::parse(&arguments, &environment, terminal::is_for_people()) {
         ParsedOptions::Run(options) => run(*options),
@@ -65,3 +66,4 @@ fn run(mut options: Options) -> ExitCode {
 }
 
 const PASSWORD_VARIABLES: [&str; 2] = ["VALKEYCLI_AUTH", "REDISCLI_AUTH"];
+const YES_VARIABLES: [&str; 2] = ["VALKEYCLI_CLUSTER_YES", "REDISCLI_CLUSTER_YES"];

@@ -64,7 +64,9 @@ pub enum ReplyError {
 impl fmt::Display for ReplyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownType(byte) => write!(f, "no reply starts with '{}'", byte.escape_ascii()),
+            Self::UnknownType(byte) => {
+                write!(f, "no reply of the Redis protocol starts with '{}'", byte.escape_ascii())
+            }
             Self::Malformed => f.write_str("a malformed reply"),
             Self::BulkTooLong => write!(f, "a bulk of more than {REPLY_BULK_LEN_MAX} bytes"),
             Self::LineTooLong => write!(f, "a line of more than {REPLY_LINE_LEN_MAX} bytes"),

@@ -16,10 +16,14 @@ use crate::encrypted_key;
 /// All certificates of a file, at least one.
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let fault = |error: &dyn Display| format!("{}: {error}", file.display());
+    let unread = |error: pem::Error| match error {
+        pem::Error::Io(error) => fault(&error),
+        other => fault(&other),
+    };
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
-        .map_err(|error| fault(&error))?
+        .map_err(unread)?
         .collect::<Result<_, _>>()
-        .map_err(|error| fault(&error))?;
+        .map_err(unread)?;
     if certificates.is_empty() {
         return Err(fault(&"there is no certificate in it"));
     }

@@ -42,6 +42,9 @@ pub fn explain(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(CertificateError::Other(reason)) => {
             format!("invalid certificate: {reason}")
         }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "invalid peer certificate: no trusted authority signed it (UnknownIssuer)".to_owned()
+        }
         other => other.to_string(),
     }
 }

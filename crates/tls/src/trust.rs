@@ -7,48 +7,76 @@ use rustls::{
     client::{
         WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+        verify_server_name,
     },
     crypto::{
         CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
     },
     pki_types::{CertificateDer, ServerName, UnixTime},
+    server::ParsedCertificate,
 };
 
-/// Trusts certificates that the authorities signed: for any name or, if `checks_name` is set, only
-/// for the name asked for.
+/// Trusts certificates that the authorities signed, and the authorities' own: for any name or, if
+/// `checks_name` is set, only for the name asked for.
 pub fn trust_authorities(
     authorities: RootCertStore,
     provider: &Arc<CryptoProvider>,
     checks_name: bool,
 ) -> Result<Arc<dyn ServerCertVerifier>, String> {
-    let chain =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(authorities), provider.clone())
-            .build()
-            .map_err(|error| format!("The authorities cannot be used: {error}"))?;
-    Ok(if checks_name { chain } else { lenient(Some(chain), provider) })
+    let authorities = Arc::new(authorities);
+    let chain = WebPkiServerVerifier::builder_with_provider(authorities.clone(), provider.clone())
+        .build()
+        .map_err(|error| format!("The authorities cannot be used: {error}"))?;
+    Ok(judge(Some(Trust { chain, authorities, checks_name }), provider))
 }
 
 /// Trusts every server.
 pub fn trust_anybody(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
-    lenient(None, provider)
+    judge(None, provider)
 }
 
-/// Accepts a certificate for any name. The other side must have the certificate's key.
+/// Judges a server. It must always have the key of the certificate that it shows.
 #[derive(Debug)]
-struct Lenient {
-    /// Checks that the authorities signed the certificate; `None`: anybody may have.
-    chain: Option<Arc<WebPkiServerVerifier>>,
+struct Judge {
+    /// Whose certificates are accepted; `None`: anybody's.
+    trust: Option<Trust>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-fn lenient(
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    provider: &Arc<CryptoProvider>,
-) -> Arc<dyn ServerCertVerifier> {
-    Arc::new(Lenient { chain, algorithms: provider.signature_verification_algorithms })
+fn judge(trust: Option<Trust>, provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Judge { trust, algorithms: provider.signature_verification_algorithms })
 }
 
-impl ServerCertVerifier for Lenient {
+/// Whose certificates are accepted, and for which names.
+#[derive(Debug)]
+struct Trust {
+    chain: Arc<WebPkiServerVerifier>,
+    authorities: Arc<RootCertStore>,
+    checks_name: bool,
+}
+
+impl Trust {
+    /// Accepts the certificate of an authority that is itself the server, as one is that signed its
+    /// certificate itself. OpenSSL makes such certificates authorities unless told otherwise.
+    fn verify_own(
+        &self,
+        certificate: &CertificateDer<'_>,
+        server_name: &ServerName<'_>,
+    ) -> Result<ServerCertVerified, Error> {
+        let mut shown = RootCertStore::empty();
+        shown.add(certificate.clone().into_owned())?;
+        // The subject and the key are compared: only who has the key gets through the handshake.
+        if !shown.roots.iter().all(|root| self.authorities.roots.contains(root)) {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
+        if self.checks_name {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+}
+
+impl ServerCertVerifier for Judge {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -57,13 +85,16 @@ impl ServerCertVerifier for Lenient {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        let Some(trust) = &self.trust else { return Ok(ServerCertVerified::assertion()) };
+        let chain = &trust.chain;
         match chain.verify_server_cert(certificate, intermediates, server_name, ocsp_response, now)
         {
             // The name is looked at last, so all else was right.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
+            )) if !trust.checks_name => Ok(ServerCertVerified::assertion()),
+            // The dates are looked at first.
+            Err(error) if is_of_authority(&error) => trust.verify_own(certificate, server_name),
             verified => verified,
         }
     }
@@ -89,4 +120,69 @@ impl ServerCertVerifier for Lenient {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
     }
+}
+
+/// Whether a certificate was refused only because it is an authority's.
+fn is_of_authority(error: &Error) -> bool {
+    let Error::InvalidCertificate(CertificateError::Other(reason)) = error else { return false };
+    matches!(reason.0.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::{crypto::aws_lc_rs, pki_types::pem::PemObject};
+
+    use super::*;
+
+    /// What a client that trusts `OWN` says of a certificate.
+    fn judged(shown: &str, checks_name: bool, name: &str, year: u64) -> Result<(), Error> {
+        let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+        let mut authorities = RootCertStore::empty();
+        authorities.add(certificate(OWN)).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = trust_authorities(authorities, &provider, checks_name).unwrap();
+        let name = ServerName::try_from(name).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
+        verifier.verify_server_cert(&certificate(shown), &[], &name, &[], now).map(|_| ())
+    }
+
+    #[test]
+    fn a_certificate_that_signed_itself_is_trusted_where_it_is_named() {
+        assert_eq!(judged(OWN, false, "anything.test", 2030), Ok(()));
+        assert_eq!(judged(OWN, true, "own.test", 2030), Ok(()));
+        assert!(judged(OWN, true, "anything.test", 2030).is_err());
+        assert!(judged(OWN, false, "own.test", 2200).is_err());
+        let stranger = judged(STRANGER, false, "own.test", 2030);
+        assert_eq!(stranger, Err(CertificateError::UnknownIssuer.into()));
+    }
+
+    // Both are authorities by the name "own", as `openssl req -x509 -days 36500` makes them. The
+    // first is for own.test.
+    const OWN: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBhzCCAS6gAwIBAgIUWRmfQ7ABf7dt4nQ8eLwruwHt6n4wCgYIKoZIzj0EAwIw
+DjEMMAoGA1UEAwwDb3duMCAXDTI2MTEyODEwMzE0NVoYDzIxMjYxMTA0MTAzMTQ1
+WjAOMQwwCgYDVQQDDANvd24wWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAR1Wo13
+TNkcufh9K/R/cNaHyy3sFA8xDrh12RxRkQd3AhFng7dv7zX/aa6ivUO9tFxTHBck
+v/dnJ/KX7RMmnHvmo2gwZjAdBgNVHQ4EFgQUHm26Sz1i4uTkmR8MgLYUqq6sankw
+HwYDVR0jBBgwFoAUHm26Sz1i4uTkmR8MgLYUqq6sankwDwYDVR0TAQH/BAUwAwEB
+/zATBgNVHREEDDAKgghvd24udGVzdDAKBggqhkjOPQQDAgNHADBEAiAC2+hL5OgO
+0cs0pUN44So8UzbI8ooGimHvUqPHHiBASwIgS0QxtsOVBNigqJTt4Rvp+YE3/c6M
+hKUJe/8HNb98WfQ=
+-----END CERTIFICATE-----
+";
+    const STRANGER: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBdDCCARmgAwIBAgIUUdd6FpU62WDYDBxIc6oJXfL7SukwCgYIKoZIzj0EAwIw
+DjEMMAoGA1UEAwwDb3duMCAXDTI2MTEyODEwMzE0NVoYDzIxMjYxMTA0MTAzMTQ1
+WjAOMQwwCgYDVQQDDANvd24wWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAASe3xSX
+yxcaVN562trX5IeEQ7ROEwWHku7QHWc4vKsiytQIp/dwlJsG+Ji1vLw4BGwymaHm
+KehCqQiQf0Dm10iEo1MwUTAdBgNVHQ4EFgQUb4XygqAz+ztgtWGP2/jxjEFm/wQw
+HwYDVR0jBBgwFoAUb4XygqAz+ztgtWGP2/jxjEFm/wQwDwYDVR0TAQH/BAUwAwEB
+/zAKBggqhkjOPQQDAgNJADBGAiEA0MbriQtbzjHkGGbau8hYAMyGjIgof9dnjkVC
+2cN53SYCIQCX1gUC+NHsTH7IA74YOL8SacP8SQZu/oPqlE8L4YOvRA==
+-----END CERTIFICATE-----
+";
 }

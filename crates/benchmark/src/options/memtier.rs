@@ -332,7 +332,7 @@ const FLAGS: &[Flag<MemtierSettings>] = &[
         apply: |settings, value| {
             let (min, max) = range(value)?;
             if max > DATA_SIZE_MAX {
-                return Err(format!("{max} is out of range"));
+                return Err(format!("{max} is more than {DATA_SIZE_MAX}"));
             }
             settings.sizes = SizeRule::Range(min as usize, max as usize);
             Ok(())
@@ -437,7 +437,9 @@ const FLAGS: &[Flag<MemtierSettings>] = &[
         apply: |settings, value| {
             let (sets, waits) = pair(value)?;
             if sets == 0 || sets > WAIT_RATIO_MAX || waits > WAIT_RATIO_MAX {
-                return Err(format!("'{value}' is out of range"));
+                return Err(format!(
+                    "'{value}' is not of the form 1:0, with numbers up to {WAIT_RATIO_MAX}"
+                ));
             }
             settings.wait_ratio = (waits > 0).then_some((sets, waits));
             Ok(())

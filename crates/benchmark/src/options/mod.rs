@@ -7,6 +7,8 @@ mod generate;
 pub mod memtier;
 pub mod redis;
 
+use std::ops::{Bound, RangeBounds};
+
 pub use common::Common;
 pub use generate::{completion, man_page};
 
@@ -182,15 +184,27 @@ pub(crate) fn set<T>(setting: &mut T, value: T) -> Result<(), String> {
 }
 
 /// A whole number in `range`.
-pub(crate) fn number<T>(value: &str, range: impl std::ops::RangeBounds<u64>) -> Result<T, String>
+pub(crate) fn number<T>(value: &str, range: impl RangeBounds<u64>) -> Result<T, String>
 where
     T: TryFrom<u64>,
 {
-    let number: u64 = value.parse().map_err(|_| format!("'{value}' is not a number from 0 on"))?;
-    if !range.contains(&number) {
-        return Err(format!("{number} is out of range"));
+    let fault = || format!("'{value}' is not {}", whole_number(&range));
+    let number = value.parse().ok().filter(|number| range.contains(number)).ok_or_else(fault)?;
+    T::try_from(number).map_err(|_| fault())
+}
+
+/// What a number in `range` is, in words.
+fn whole_number(range: &impl RangeBounds<u64>) -> String {
+    let low = match range.start_bound() {
+        Bound::Included(low) | Bound::Excluded(low) => *low,
+        Bound::Unbounded => 0,
+    };
+    match range.end_bound() {
+        Bound::Included(high) | Bound::Excluded(high) => {
+            format!("a whole number from {low} to {high}")
+        }
+        Bound::Unbounded => format!("a whole number from {low} on"),
     }
-    T::try_from(number).map_err(|_| format!("{number} is out of range"))
 }
 
 /// A number above 0, perhaps with a fraction.
@@ -250,8 +264,10 @@ mod tests {
         for (line, error) in [
             ("--bogus", "Unknown option '--bogus'; --help lists the options"),
             ("-c", "Option '-c' needs a value"),
-            ("-c x", "Option '-c': 'x' is not a number from 0 on"),
-            ("-n 0", "Option '-n': 0 is out of range"),
+            ("-c x", "Option '-c': 'x' is not a whole number from 0 to 1000000"),
+            ("-n 0", "Option '-n': '0' is not a whole number from 1 on"),
+            ("-p 65536", "Option '-p': '65536' is not a whole number from 1 to 65535"),
+            ("--duration 1e9", "Option '--duration': '1e9' is more than 10000000 seconds"),
             ("-q=1", "Unknown option '-q=1'; --help lists the options"),
             ("--csv=1", "Option '--csv' takes no value"),
         ] {

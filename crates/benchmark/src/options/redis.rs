@@ -437,7 +437,7 @@ const FLAGS: &[Flag<RedisSettings>] = &[
 fn seconds(value: &str) -> Result<Duration, String> {
     let seconds = positive(value)?;
     if seconds > SECONDS_MAX {
-        return Err(format!("{seconds} is out of range"));
+        return Err(format!("'{value}' is more than {SECONDS_MAX} seconds"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -142,12 +142,17 @@ impl Test {
     }
 
     /// The tests that a list separated by commas names, in the order of the table; all those that
-    /// run by default when there is no list.
+    /// run by default when there is no list. Blanks around a name and empty names are passed over,
+    /// as scripts put lists together.
     pub fn select(list: Option<&str>) -> Result<Vec<&'static Self>, String> {
         let Some(list) = list else {
             return Ok(TESTS.iter().filter(|test| test.by_default).collect());
         };
-        let wanted: Vec<_> = list.split(',').map(str::to_lowercase).collect();
+        let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let wanted: Vec<_> = names.map(str::to_lowercase).collect();
+        if wanted.is_empty() {
+            return Err("-t names no test; '-t list' shows them".into());
+        }
         for name in &wanted {
             if !TESTS.iter().any(|test| test.names.contains(&name.as_str())) {
                 return Err(format!("There is no test '{name}'; '-t list' shows them"));
@@ -259,6 +264,8 @@ mod tests {
             Test::select(Some(list)).unwrap().iter().map(|test| test.title).collect()
         };
         assert_eq!(titles("get,set"), ["SET", "GET"]);
+        assert_eq!(titles(" get, set,,"), ["SET", "GET"]);
+        assert!(Test::select(Some(" ,")).is_err());
         assert_eq!(titles("PING"), ["PING_INLINE", "PING_MBULK"]);
         assert_eq!(titles("lrange_300").len(), 2);
         assert_eq!(titles("lrange").len(), 5);

@@ -69,6 +69,9 @@ const DESCRIPTION_OF_THE_REST: &str = "\
 VALKEYCLI_AUTH, REDISCLI_AUTH
 The password, where \\-a does not say it.
 .TP
+VALKEYCLI_CLUSTER_YES, REDISCLI_CLUSTER_YES
+1 is as \\-\\-cluster\\-yes.
+.TP
 VALKEYCLI_HISTFILE, REDISCLI_HISTFILE
 The history's file; /dev/null for none.
 .TP

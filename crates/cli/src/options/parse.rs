@@ -27,6 +27,8 @@ pub fn parse(arguments: &[Vec<u8>], environment: &Environment, terminal: bool) -
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     pub password: Option<Vec<u8>>,
+    /// As `--cluster-yes`.
+    pub assume_yes: bool,
 }
 
 fn try_parse(
@@ -35,6 +37,7 @@ fn try_parse(
     terminal: bool,
 ) -> Result<Options, String> {
     let mut options = Options::new(terminal);
+    options.manager.assume_yes = environment.assume_yes;
     let mut seen = Seen::default();
     let mut rest = arguments;
     while let [argument, others @ ..] = rest {
@@ -195,6 +198,21 @@ mod tests {
         assert_eq!(cluster.arguments, [&b"h:1"[..], b"config", b"get", b"port"]);
         assert_eq!(cluster.weights, [("a".to_owned(), 1.0), ("b".to_owned(), 2.5)]);
         assert!(cluster.only_primaries && cluster.assume_yes && !cluster.only_replicas);
+    }
+
+    #[test]
+    fn the_environment_says_what_no_option_says() {
+        let environment = Environment { password: Some(b"there".to_vec()), assume_yes: true };
+        let read = |line: &[&str]| {
+            let arguments: Vec<_> = line.iter().map(|word| word.as_bytes().to_vec()).collect();
+            try_parse(&arguments, &environment, false).unwrap()
+        };
+        let options = read(&["--cluster", "fix", "h:1"]);
+        assert!(options.manager.assume_yes);
+        assert_eq!(options.target.password.as_deref(), Some(&b"there"[..]));
+        let options = read(&["-a", "here", "--no-auth-warning", "PING"]);
+        assert_eq!(options.target.password.as_deref(), Some(&b"here"[..]));
+        assert!(!run("--cluster fix h:1").unwrap().manager.assume_yes);
     }
 
     #[test]

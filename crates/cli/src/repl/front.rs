@@ -1,7 +1,8 @@
 //! The terminal in front of the line editor. The editor takes a byte of no character for a failure,
 //! keeps what it has read ahead, and draws the line anew for each character of a long text. So it
 //! reads a second terminal. A thread feeds that from the first one while a line is edited: bytes of
-//! no character as characters that stand for them, and long texts as pasted ones.
+//! no character as characters that stand for them, long texts as pasted ones, and what is typed
+//! ahead line by line, so that the editor does not keep the next line.
 
 use std::{
     fs::File,
@@ -11,6 +12,7 @@ use std::{
         unix::net::UnixStream,
     },
     thread,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -23,7 +25,7 @@ use rustix::{
     termios::{OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr},
 };
 
-use super::letters::Letters;
+use super::letters::{Letters, LineEnds};
 use crate::keyboard::{Raw, make_raw};
 
 pub struct Front {
@@ -36,6 +38,10 @@ pub struct Front {
     letters: Letters,
     /// What the feed has not taken yet.
     waiting: Vec<u8>,
+    /// Where lines end in what the feed takes.
+    ends: LineEnds,
+    /// When the feed took the end of a line, if the editor may still have to read that.
+    line_fed: Option<Instant>,
 }
 
 impl Front {
@@ -55,7 +61,15 @@ impl Front {
         tcsetattr(&editor, OptionalActions::Now, &modes)?;
         ioctl_fionbio(&feed, true)?;
         let feed = Some(File::from(feed));
-        Ok(Self { keyboard, feed, editor, letters: Letters::default(), waiting: Vec::new() })
+        Ok(Self {
+            keyboard,
+            feed,
+            editor,
+            letters: Letters::default(),
+            waiting: Vec::new(),
+            ends: LineEnds::default(),
+            line_fed: None,
+        })
     }
 
     /// Within `edit` the standard input is the editor's terminal. Where the system gives no thread,
@@ -86,7 +100,12 @@ impl Front {
 
     /// Whether keys are here that the editor has not read.
     pub fn has_buffered(&self) -> bool {
-        !self.waiting.is_empty() || ioctl_fionread(&self.editor).is_ok_and(|count| count > 0)
+        !self.waiting.is_empty() || self.has_fed()
+    }
+
+    /// Whether the feed has keys that the editor has not read.
+    fn has_fed(&self) -> bool {
+        ioctl_fionread(&self.editor).is_ok_and(|count| count > 0)
     }
 
     /// What has the shell stand still in the background, and the key for it.
@@ -102,13 +121,26 @@ impl Front {
     /// Feeds the editor until the other end of `ended` is closed.
     fn pump(&mut self, ended: &UnixStream) {
         let mut buffer = [0; BUFFER_LEN];
-        while let Some(feed) = &mut self.feed {
+        if !self.has_fed() {
+            self.line_fed = None;
+        }
+        loop {
+            // With the line the edit ends, mostly, and the next line is fed to the next one. If it
+            // goes on, the editor has read the line a moment later: it takes a while until what was
+            // fed is seen here.
+            let waits = !self.waiting.is_empty()
+                && self.line_fed.is_some_and(|at| at.elapsed() < FEED_MOMENT || self.has_fed());
+            let Some(feed) = &mut self.feed else { return };
             let next = match self.waiting.is_empty() {
                 true => PollFd::new(&self.keyboard, PollFlags::IN),
+                false if waits => PollFd::new(ended, PollFlags::IN),
                 false => PollFd::from_borrowed_fd(feed.as_fd(), PollFlags::OUT),
             };
             let mut ready = [PollFd::new(ended, PollFlags::IN), next];
-            let moment = self.letters.is_pasting().then_some(&PASTE_MOMENT);
+            let moment = match waits {
+                true => Some(&LINE_MOMENT),
+                false => self.letters.is_pasting().then_some(&PASTE_MOMENT),
+            };
             let polled = poll(&mut ready, moment);
             let [has_ended, _] = ready.map(|descriptor| !descriptor.revents().is_empty());
             let done = match polled {
@@ -126,7 +158,15 @@ impl Front {
                     }
                     Err(error) => Err(io::Error::from(error)),
                 },
-                Ok(_) => feed.write(&self.waiting).map(|len| drop(self.waiting.drain(..len))),
+                Ok(_) => {
+                    let mut ends = self.ends;
+                    let line = ends.first_line(&self.waiting);
+                    feed.write(line).map(|len| {
+                        let taken = self.waiting.drain(..len);
+                        let is_end = taken.fold(false, |_, byte| self.ends.take(byte));
+                        self.line_fed = is_end.then(Instant::now);
+                    })
+                }
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = done
@@ -156,4 +196,8 @@ impl Suspension {
 
 /// For how long a paste may pause, so that it is drawn as one.
 const PASTE_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long it may take until the editor can read what it was fed.
+const FEED_MOMENT: Duration = Duration::from_millis(50);
+/// How often it is looked whether the editor has read a line.
+const LINE_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 const BUFFER_LEN: usize = 4096;

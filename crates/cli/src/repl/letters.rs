@@ -116,6 +116,36 @@ impl Letters {
     }
 }
 
+/// Finds where lines end in what the editor reads. A line end within a pasted text ends no line.
+#[derive(Clone, Copy, Default)]
+pub struct LineEnds {
+    is_pasted: bool,
+    /// How many of the last bytes may be the beginning of a mark.
+    begun: usize,
+}
+
+impl LineEnds {
+    /// Takes the next byte. Returns whether a line ends with it.
+    pub fn take(&mut self, byte: u8) -> bool {
+        let mark = if self.is_pasted { PASTE_END } else { PASTE_START };
+        self.begun = match byte {
+            _ if byte == mark[self.begun] => self.begun + 1,
+            b'\x1b' => 1,
+            _ => 0,
+        };
+        if self.begun == mark.len() {
+            *self = Self { is_pasted: !self.is_pasted, begun: 0 };
+        }
+        !self.is_pasted && b"\r\n".contains(&byte)
+    }
+
+    /// The bytes up to the first end of a line, or all of them.
+    pub fn first_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let end = bytes.iter().position(|byte| self.take(*byte));
+        &bytes[..end.map_or(bytes.len(), |end| end + 1)]
+    }
+}
+
 /// Characters for private use stand for bytes from here on.
 const BYTES: u32 = 0x10_fe00;
 /// What nobody types at once.
@@ -160,6 +190,23 @@ mod tests {
         }
         // No more comes of a character that has begun.
         assert_eq!(bytes(&String::from_utf8(read(&[b"a\xe4", b"\r"])).unwrap()), b"a\xe4\r");
+    }
+
+    #[test]
+    fn lines_end_outside_of_pasted_texts() {
+        let mut ends = LineEnds::default();
+        let mut rest: &[u8] = b"get k\r\x1b[A\n\x1b\x1b[200~a\rb\n\x1b[200~\x1b[201~c\rd";
+        let mut lines = Vec::new();
+        while !rest.is_empty() {
+            let line = ends.first_line(rest);
+            rest = &rest[line.len()..];
+            lines.push(line);
+        }
+        let pasted = b"\x1b\x1b[200~a\rb\n\x1b[200~\x1b[201~c\r";
+        assert_eq!(lines, [&b"get k\r"[..], b"\x1b[A\n", pasted, b"d"]);
+        // A mark may come in pieces.
+        let single = pasted.iter().map(|byte| ends.take(*byte));
+        assert_eq!(single.filter(|is_end| *is_end).count(), 1);
     }
 
     #[test]

@@ -228,8 +228,7 @@ impl Session {
         }
         self.connect_for_command()?;
         if redirection.ask
-            && let Some(client) = &mut self.client
-            && let Err(text) = super::refused(client.command(&["ASKING"]), "ASKING")
+            && let Err(text) = self.demand("ASKING", |client| client.command(&["ASKING"]))
         {
             complain!("{text}");
             return Err(Lost);

@@ -164,26 +164,27 @@ impl Session {
 
     /// Says who we are, and what database and protocol we want.
     fn greet(&mut self) -> Result<(), String> {
-        let Some(client) = &mut self.client else { return Ok(()) };
-        let target = &self.options.target;
-        if let Some(password) = &target.password {
-            let words: Vec<&[u8]> = match &target.user {
-                Some(user) => vec![b"AUTH", user, password],
-                None => vec![b"AUTH", password],
+        let Target { user, password, .. } = self.options.target.clone();
+        if let Some(password) = password {
+            let words: Vec<Vec<u8>> = match user {
+                Some(user) => vec![b"AUTH".to_vec(), user, password],
+                None => vec![b"AUTH".to_vec(), password],
             };
-            refused(client.command(&words), "AUTH")?;
+            self.demand("AUTH", |client| client.command(&words))?;
         }
         if self.wanted_database != self.database {
             let number = self.wanted_database.to_string();
-            let reply = client.command(&["SELECT", &number]);
-            refused(reply, &format!("SELECT {number}"))?;
+            let name = format!("SELECT {number}");
+            self.demand(&name, |client| client.command(&["SELECT", &number]))?;
             self.database = self.wanted_database;
         }
         let wanted = self.options.protocol;
         if matches!(wanted, ProtocolChoice::Resp3 | ProtocolChoice::Resp3IfThere) {
-            match refused(client.hello(Protocol::Resp3), "HELLO 3") {
+            match self.demand("HELLO 3", |client| client.hello(Protocol::Resp3)) {
                 Ok(_) => self.protocol = Protocol::Resp3,
-                Err(error) if wanted == ProtocolChoice::Resp3 => return Err(error),
+                Err(error) if wanted == ProtocolChoice::Resp3 || !self.is_connected() => {
+                    return Err(error);
+                }
                 Err(error) => complain!("{error}"),
             }
         }
@@ -192,14 +193,33 @@ impl Session {
 
     /// Selects the wanted database again, after AUTH made it possible.
     fn select_wanted(&mut self) {
-        let (wanted, selected) = (self.wanted_database, self.database);
-        let Some(client) = &mut self.client else { return };
-        if wanted == selected {
+        let wanted = self.wanted_database;
+        if wanted == self.database {
             return;
         }
-        match refused(client.command(&["SELECT", &wanted.to_string()]), "SELECT") {
+        match self.demand("SELECT", |client| client.command(&["SELECT", &wanted.to_string()])) {
             Ok(_) => self.database = wanted,
             Err(error) => complain!("{error}"),
+        }
+    }
+
+    /// The reply to a command of the session's own, or why there is none that is of use. A refusal
+    /// leaves the connection; without a reply it is given up.
+    fn demand(
+        &mut self,
+        name: &str,
+        ask: impl FnOnce(&mut RespClient) -> Result<Value, ClientError>,
+    ) -> Result<Value, String> {
+        let reply = self.client.as_mut().map_or(Err(ClientError::Closed), ask);
+        match reply {
+            Ok(reply) => match reply.as_error() {
+                Some(text) => Err(format!("{name} failed: {}", String::from_utf8_lossy(text))),
+                None => Ok(reply),
+            },
+            Err(error) => {
+                self.disconnect();
+                Err(format!("Error: {}", explain(&error)))
+            }
         }
     }
 
@@ -217,15 +237,6 @@ pub fn explain(error: &ClientError) -> String {
     }
 }
 
-/// A reply that is no error.
-fn refused(reply: Result<Value, ClientError>, command: &str) -> Result<Value, String> {
-    let reply = reply.map_err(|error| format!("Error: {}", explain(&error)))?;
-    match reply.as_error() {
-        Some(text) => Err(format!("{command} failed: {}", String::from_utf8_lossy(text))),
-        None => Ok(reply),
-    }
-}
-
 /// Long commands are silent: probes keep routers from forgetting the connection, and tell us when
 /// the server has gone.
 pub fn keep_alive(client: &RespClient) -> io::Result<()> {
@@ -239,3 +250,45 @@ pub fn keep_alive(client: &RespClient) -> io::Result<()> {
 
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_PROBES: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::TcpListener,
+        thread,
+    };
+
+    use super::*;
+
+    /// Connects with a password to a server that says `reply`. Whether that worked, and whether it
+    /// left a connection.
+    fn greeted_by(reply: &'static [u8]) -> (bool, bool) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut options = Options::new(false);
+        let port = listener.local_addr().unwrap().port();
+        options.target.address = ServerAddress::Tcp { host: "127.0.0.1".into(), port };
+        options.target.password = Some(b"password".to_vec());
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(reply).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            // Until the client has gone.
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        });
+        let mut session = Session::new(options);
+        let connected = session.connect();
+        let leaves = session.is_connected();
+        drop(session);
+        server.join().unwrap();
+        (connected.is_ok(), leaves)
+    }
+
+    #[test]
+    fn only_a_refusal_leaves_a_connection() {
+        assert_eq!(greeted_by(b"+OK\r\n"), (true, true));
+        assert_eq!(greeted_by(b"-WRONGPASS no\r\n"), (false, true));
+        assert_eq!(greeted_by(b"HTTP/1.0 400 Bad Request\r\n"), (false, false));
+        assert_eq!(greeted_by(b""), (false, false));
+    }
+}

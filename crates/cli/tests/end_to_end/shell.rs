@@ -432,6 +432,28 @@ fn messages_and_ctrl_c() {
     terminal.sees("PONG\r\n");
 }
 
+/// They are there before the first of them is executed.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn lines_that_are_typed_ahead() {
+    let server = TestServer::bobbin(&[]);
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("subscribe news\rping one\rping two\r");
+    terminal.sees("1) \"subscribe\"");
+    terminal.sees("2) \"one\"");
+    terminal.sees("2) \"two\"");
+    terminal.sees("Reading messages...");
+    // Many lines, as a terminal sends them that does not mark what is pasted.
+    terminal.keys("reset\r");
+    terminal.sees("RESET");
+    let echoes: String = (0..100).map(|line| format!("echo line{line}\r")).collect();
+    terminal.keys(&echoes);
+    for line in 0..100 {
+        terminal.sees(&format!("\"line{line}\"\r\n"));
+    }
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_lost_server_comes_back() {

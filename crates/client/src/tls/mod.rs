@@ -15,6 +15,8 @@ use rustls::{
     pki_types::ServerName,
 };
 
+use crate::without_number;
+
 pub use session::ClientTlsSession;
 
 /// The certificate to show and the authorities to trust, as users give them.
@@ -51,6 +53,10 @@ pub struct TlsConnector {
 impl TlsConnector {
     /// Reads the files that the options name. The error is for people.
     pub fn new(options: &TlsOptions) -> Result<Self, String> {
+        Self::read(options).map_err(|text| without_number(&text).to_owned())
+    }
+
+    fn read(options: &TlsOptions) -> Result<Self, String> {
         let mut provider = aws_lc_rs::default_provider();
         choose_suites(
             &mut provider.cipher_suites,
@@ -151,7 +157,10 @@ mod tests {
         let key = TlsOptions { key: Some("/key".into()), ..options() };
         assert_eq!(error(&key), "A private key needs its certificate");
         let missing = TlsOptions { certificate: Some("/nowhere".into()), ..options() };
-        assert!(error(&missing).starts_with("/nowhere: "));
+        assert_eq!(error(&missing), "/nowhere: No such file or directory");
+        let authority =
+            TlsOptions { authorities: Some("/nowhere".into()), ..TlsOptions::default() };
+        assert_eq!(error(&authority), "/nowhere: No such file or directory");
         let empty = TlsOptions { authorities: Some("/dev/null".into()), ..TlsOptions::default() };
         assert_eq!(error(&empty), "/dev/null: there is no certificate in it");
         let no_key = TlsOptions { certificate: Some("/dev/null".into()), ..options() };

@@ -154,6 +154,8 @@ fn post(call: &mut Call<'_>, kind: ChannelKind) -> Outcome {
         };
         clients = match &mut call.data.audience.subscribers {
             Some(subscribers) if call.in_transaction => {
+                // The reply says how many listen now. The message goes to those that listen when
+                // the unit ends, as all that the unit does is seen then. So this looks twice.
                 let clients = subscribers.count(kind, channel);
                 if clients > 0 {
                     // The message may tell of a change that has no number yet.

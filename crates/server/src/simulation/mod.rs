@@ -16,6 +16,7 @@ mod ending;
 mod following;
 mod full_disks;
 mod hands;
+mod help;
 mod jobs;
 mod log_files;
 mod long_commands;

@@ -529,7 +529,7 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 /// Seeds in the tests. `BOBBIN_UNITS` says how many others, from `BOBBIN_SEED` on.
-const SEEDS: u64 = 75;
+const SEEDS: u64 = 2_000;
 /// How many seeds a process plays. If there are more, each thousand has a process of its own, as a
 /// server that has ended is never freed.
 const SEEDS_EACH: u64 = 1_000;

@@ -109,7 +109,9 @@ impl Connection {
             let info = &self.client.info;
             let command = server.registry.all().get(info.command.load(Ordering::Relaxed));
             let name = command.map_or("<unknown>", |command| &command.full_name);
-            if let Some(error) = reply.strip_prefix(b"-") {
+            if reply.starts_with(b"-") {
+                // As in Valkey, the code is shown unless it is the usual one.
+                let error = reply.strip_prefix(b"-ERR ").unwrap_or(reply);
                 let error = error.split(|byte| *byte == b'\r').next().unwrap_or_default();
                 log::warn!(
                     "== CRITICAL == This primary is sending an error to its replica: '{}' after \
