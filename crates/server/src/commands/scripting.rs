@@ -73,7 +73,8 @@ fn script_debug(call: &mut Call<'_>) -> Outcome {
         4 if call.word_is(3, "lua") => {}
         4 => {
             let engine = String::from_utf8_lossy(call.args[3]);
-            let text = format!("ERR No scripting engine found with name '{engine}' to enable debug");
+            let text =
+                format!("ERR No scripting engine found with name '{engine}' to enable debug");
             return Err(Failure::format(text));
         }
         _ => return Err(Failure::wrong_subcommand("SCRIPT", call.args[1])),

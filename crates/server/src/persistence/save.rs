@@ -90,7 +90,7 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
             saved(server);
         }
         Err(error) => {
-            log::warn!("Write error while saving DB to the disk: {}", error_text(&error));
+            log::warn!("Write error while saving DB to the disk: {}", error_text(error));
             file.remove(server);
         }
     }
@@ -199,7 +199,7 @@ impl SaveTask {
                 log::warn!("Background saving was aborted");
             }
             Err(error) => {
-                log::warn!("Write error while saving DB to the disk: {}", error_text(&error));
+                log::warn!("Write error while saving DB to the disk: {}", error_text(error));
                 // A SAVE tells its clients, and is no failed save in the background.
                 if waiters.is_empty() {
                     log::warn!("Background saving error");
@@ -305,7 +305,7 @@ impl SnapshotFile {
                 "Failed opening the temp RDB file {} (in server root dir {}) for saving: {}",
                 name.display(),
                 directory.display(),
-                error_text(&error)
+                error_text(error)
             );
         })?;
         let unsynced = server.config.rdb_save_incremental_fsync().then_some(0);
@@ -320,7 +320,7 @@ impl SnapshotFile {
                 "Error moving temp DB file {} on the final destination {}: {}",
                 unfinished.display(),
                 path.display(),
-                error_text(&error)
+                error_text(error)
             );
         })
     }

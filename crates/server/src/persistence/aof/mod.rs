@@ -483,7 +483,7 @@ fn note_log_outcome(server: &Server, outcome: &std::io::Result<()>) {
     }
     match outcome {
         Ok(()) => log::warn!("AOF write error looks solved. The server can write again."),
-        Err(error) => log::warn!("Error writing to the AOF file: {}", error_text(&error)),
+        Err(error) => log::warn!("Error writing to the AOF file: {}", error_text(error)),
     }
     server.switches.set(Switch::LOG_FAILED, number != 0);
 }

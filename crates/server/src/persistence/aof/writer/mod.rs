@@ -413,7 +413,7 @@ impl AofWriter {
                 // `always` is broken.
                 log::error!(
                     "Can't persist AOF for fsync error when the AOF fsync policy is 'always': {}. Exiting...",
-                    error_text(&error)
+                    error_text(error)
                 );
                 exit_at_once();
             }
@@ -450,7 +450,7 @@ impl AofWriter {
         if !aof.has_gap() {
             log::warn!(
                 "The log may have lost what it could not force to disk ({}): it will be rewritten",
-                error_text(&error)
+                error_text(error)
             );
         }
         aof.gaps.fetch_add(1, Ordering::SeqCst);

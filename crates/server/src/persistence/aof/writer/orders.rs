@@ -96,7 +96,7 @@ impl AofWriter {
                     self.remark_beginning(place);
                 }
                 if let Err(error) = &rotated {
-                    log::warn!("Can't open a new AOF incr file: {}", error_text(&error));
+                    log::warn!("Can't open a new AOF incr file: {}", error_text(error));
                 }
                 // The thread that rewrites waits for this.
                 drop(done.send(rotated));
