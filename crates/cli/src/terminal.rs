@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use bobbin_client::error_text;
 use signal_hook::{consts::SIGPIPE, low_level};
 
 /// Writes to the standard output at once, so that its reader sees each reply as it comes.
@@ -13,6 +14,8 @@ pub fn write(bytes: &[u8]) {
             // As programs end that never heard of it: `bobbin-cli --scan | head` is no error.
             let _ = low_level::emulate_default_handler(SIGPIPE);
         }
+        let text = format!("Error writing to the standard output: {}", error_text(&error));
+        write_error(text.as_bytes());
         std::process::exit(1);
     }
 }

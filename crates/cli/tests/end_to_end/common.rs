@@ -38,6 +38,7 @@ pub fn program() -> Command {
     for variable in ["VALKEYCLI_AUTH", "REDISCLI_AUTH", "FAKETTY", "NO_COLOR"] {
         command.env_remove(variable);
     }
+    command.env_remove("VALKEYCLI_CLUSTER_YES").env_remove("REDISCLI_CLUSTER_YES");
     command.env("VALKEYCLI_HISTFILE", "/dev/null").env("VALKEYCLI_RCFILE", "/dev/null");
     command
 }

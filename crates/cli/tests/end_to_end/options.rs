@@ -10,6 +10,16 @@ use bobbin_testkit::{TestServer, shell};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
+fn an_output_that_is_full_is_said() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = program().arg("--version").stdout(full).output().unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(said, "Error writing to the standard output: No space left on device\n");
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
 fn where_to_connect() {
     let server = TestServer::bobbin(&[]);
     let address = server.address();
