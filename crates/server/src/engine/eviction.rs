@@ -32,13 +32,10 @@ pub fn expect_change(data: &mut Data) {
     data.evictor.failure = None;
 }
 
-/// By how much the counted part of `used` bytes exceeds `limit`. The part that does not count is
-/// read only if that matters, as other threads write it.
-fn excess(used: usize, limit: usize, server: &Server) -> usize {
-    match used.saturating_sub(limit) {
-        0 => 0,
-        beyond => beyond.saturating_sub(not_counted(server)),
-    }
+/// Whether the counted part of `used` bytes is within `limit`. The part that does not count is read
+/// only if that matters, as other threads write it.
+fn fits(used: usize, limit: usize, server: &Server) -> bool {
+    used <= limit || used.saturating_sub(not_counted(server)) <= limit
 }
 
 /// Bytes in use that do not count towards `maxmemory`: memory that is about to be freed, what slow
@@ -55,22 +52,14 @@ pub fn not_counted(server: &Server) -> usize {
 
 /// Evicts keys until memory is below `maxmemory`, for a bounded time. Everything that `data` holds
 /// is unlocked.
-///
-/// The keys that are evicted need not be larger together than what is too much at the start, even
-/// if memory does not fall by as much: each key makes messages for clients that track it or hear
-/// its event, and those take memory until they are sent.
 pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let (limit, now_ms) = (server.config.maxmemory() as usize, data.conditions.now_ms);
-    if limit == 0 {
-        return Room::Enough;
-    }
-    let excess_now = || excess(memory::used_about(now_ms), limit, server);
-    let excess_at_start = excess_now();
-    if excess_at_start == 0 {
+    let is_enough = || fits(memory::used_about(now_ms), limit, server);
+    if limit == 0 || is_enough() {
         return Room::Enough;
     }
     // A command is refused only by the exact figure.
-    let is_surely_enough = || excess(memory::used(), limit, server) == 0;
+    let is_surely_enough = || fits(memory::used(), limit, server);
     let policy = server.config.maxmemory_policy();
     if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(now_ms) {
         return if is_surely_enough() { Room::Enough } else { Room::None };
@@ -86,13 +75,10 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
-    let (mut evicted, mut freed) = (0, 0);
-    while freed < excess_at_start && excess_now() > 0 {
+    let mut evicted = 0;
+    while !is_enough() {
         match evict(&mut evictor, data, &server.config, policy) {
-            Evicted::Key(bytes) => {
-                evicted += 1;
-                freed += bytes;
-            }
+            Evicted::Key => evicted += 1,
             Evicted::NotYet => {}
             _ if is_surely_enough() => break,
             Evicted::Nothing => room = Room::None,
@@ -138,7 +124,7 @@ fn evict(
         };
         match evictor.pool.pop() {
             Some(candidate) => match take_out(&candidate, data, policy) {
-                Fate::Evicted(bytes) => return Evicted::Key(bytes),
+                Fate::Evicted => return Evicted::Key,
                 Fate::Gone => {}
                 Fate::Used(score) if recalls < POOL => {
                     recalls += 1;
@@ -232,8 +218,7 @@ fn look(
 /// The result of an attempt to evict a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Evicted {
-    /// A key of this many bytes, with its value.
-    Key(usize),
+    Key,
     /// There are keys, but none was found that is still as it was when it was sampled.
     NotYet,
     /// All keys that may be evicted are reserved by paused scripts.
@@ -259,8 +244,7 @@ struct Looked {
 /// What happened to the best candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
-    /// It was deleted, and had this many bytes.
-    Evicted(usize),
+    Evicted,
     /// It no longer exists, or may no longer be evicted.
     Gone,
     /// It was used since it was sampled, and has this score now.
@@ -280,12 +264,12 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
         Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
             match score(entry, policy, &clock, candidate.score) {
                 now if now < candidate.score => Fate::Used(now),
-                _ => Fate::Evicted(entry.memory()),
+                _ => Fate::Evicted,
             }
         }
         _ => Fate::Gone,
     };
-    if matches!(fate, Fate::Evicted(_)) {
+    if fate == Fate::Evicted {
         data.evict(key);
         let command = data.conditions.deletes.evicted;
         data.log(&[command, key.bytes]);
@@ -354,7 +338,7 @@ mod tests {
             let mut evictor = Evictor::default();
             let config = Config::new();
             // All candidates that the first rounds found are read, and must outlive all others.
-            assert!(matches!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key(_)));
+            assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
             sample(&mut evictor, &mut data, policy, 5);
             walk(&mut evictor, &mut data, policy);
             data.conditions.clock = AccessClock::new(access, 1_700_000_005_000);
@@ -367,7 +351,7 @@ mod tests {
                 data.release();
             }
             for _ in 0..99 - spared.len() {
-                assert!(matches!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key(_)));
+                assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
             }
             for name in &spared {
                 let key = data.key(name);
@@ -395,7 +379,7 @@ mod tests {
         let (config, policy) = (Config::new(), MaxmemoryPolicy::VolatileTtl);
         let mut evictor = Evictor::default();
         for _ in 0..3 {
-            assert!(matches!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key(_)));
+            assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
         }
         assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
         assert_eq!(data.counters.expired, 0);
@@ -424,10 +408,10 @@ mod tests {
         }
         assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::NothingFree);
         drop(keyspace.take_back(shard("b")));
-        assert!(matches!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key(_)));
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
         assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::NothingFree);
         drop(keyspace.take_back(shard("a")));
-        assert!(matches!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key(_)));
+        assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Key);
         assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
         data.leave();
     }
