@@ -142,12 +142,10 @@ impl Connection {
             && !self.client.listens()
     }
 
-    /// Whether received commands are at work or still wait for their turn. A command that waits for
-    /// other clients does not count, nor do those behind it: it ends with its client.
+    /// Whether received commands still wait for their turn. Commands behind a blocked one do not
+    /// count.
     pub fn has_work_left(&self) -> bool {
-        let client = &self.client;
-        let is_at_work = || client.blocked.as_ref().is_some_and(|waiter| waiter.is_for_server());
-        self.deferred || client.long_command.is_some() || client.is_postponed() || is_at_work()
+        self.deferred || self.client.long_command.is_some() || self.client.is_postponed()
     }
 
     /// Whether a client has replies that were not sent yet. What a replica, a monitor or a listener
