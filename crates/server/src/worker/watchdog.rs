@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::stack::show_stack;
 use bobbin_io::error_text;
 
+use super::stack::show_stack;
 use crate::base::clock::ticks;
 use crate::engine::server::{Server, WorkerHandle};
 

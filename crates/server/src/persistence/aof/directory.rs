@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::manifest::{AofFile, Manifest};
 use bobbin_io::error_text;
 
+use super::manifest::{AofFile, Manifest};
 use crate::base::files::{self, DATA_MODE, File, disk};
 use crate::config::Config;
 

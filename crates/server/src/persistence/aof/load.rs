@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use bobbin_io::error_text;
+
 use super::place::LogPlace;
 use super::reader::is_rdb;
 use super::replay::Replay;
 use super::rewrite::BaseForm;
 use super::{AofDirectory, AofFault, AofItem, AofReader, Manifest, rewrite};
-use bobbin_io::error_text;
-
 use crate::base::files::{File, disk};
 use crate::engine::command::Data;
 use crate::engine::server::Server;

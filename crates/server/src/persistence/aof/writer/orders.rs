@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 
-use super::{AofWriter, CHUNK_BYTES};
 use bobbin_io::error_text;
 
+use super::{AofWriter, CHUNK_BYTES};
 use crate::base::files::{self, DATA_MODE};
 use crate::persistence::aof::place::LogPlace;
 use crate::persistence::aof::{self, Aof, AofDirectory};
