@@ -284,7 +284,7 @@ impl Embedded {
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
-            while self.server.keyspace.due_ms(shard) <= self.data.conditions.now_ms
+            while self.server.keyspace.due_ms(shard) <= self.data.conditions.over_ms()
                 && self.data.conditions.may_expire
             {
                 self.data.expire_shard(shard, usize::MAX);
