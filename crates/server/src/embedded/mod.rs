@@ -269,7 +269,7 @@ impl Embedded {
         let Some(subscribers) = &mut self.data.audience.subscribers else { return bytes };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
-            let Post::Message(message) = &post else { continue };
+            let Post::Message { message, .. } = &post else { continue };
             for (pattern, recipients) in subscribers.recipients(message) {
                 for _ in recipients {
                     message.append(pattern, Protocol::Resp2, &mut bytes, None);
@@ -298,7 +298,7 @@ impl Embedded {
         let Some(subscribers) = &mut self.data.audience.subscribers else { return };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
-            if let Post::Message(message) = &post {
+            if let Post::Message { message, .. } = &post {
                 subscribers.done(message);
             }
         }

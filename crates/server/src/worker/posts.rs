@@ -19,8 +19,14 @@ impl Worker {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::Kill(info) => self.kill(&info),
-            Post::Push { to, push } => self.push(to, push),
-            Post::Message(message) => return self.fan_out(number, &message),
+            Post::Push { to, push, unsent } => {
+                self.unsent.add(unsent);
+                self.push(to, push);
+            }
+            Post::Message { message, unsent } => {
+                self.unsent.add(unsent);
+                return self.fan_out(number, &message);
+            }
             Post::Unblock(info) => self.unblock(&info),
             Post::Feed(info) => self.feed_client(&info),
             Post::Revoked(users) => self.end_listeners(&users),

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use super::{Worker, touch};
 use crate::engine::client::ReplyMode;
 use crate::engine::clients::ClientInfo;
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::tracking::Push;
 
 impl Worker {
@@ -15,6 +16,7 @@ impl Worker {
         let token = *to.token.lock();
         match self.connections.find(token) {
             Some(connection) if connection.client.info.id == to.id => {
+                let before = connection.output_memory();
                 let unwanted = connection.client.reply_mode == ReplyMode::Off && push.is_answer();
                 if unwanted || connection.closing {
                     return;
@@ -36,6 +38,8 @@ impl Worker {
                     }
                     connection.output.push(&bytes);
                 }
+                let more = connection.output_memory().saturating_sub(before);
+                self.unsent.add(UnsentBytes::new(more));
                 touch(&mut self.slots.touched, connection);
             }
             _ if to.gone.load(Ordering::Acquire) => {}

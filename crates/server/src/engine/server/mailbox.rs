@@ -8,6 +8,7 @@ use bobbin_sync::inbox::Inbox;
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Message;
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::tracking::Push;
 
 /// A worker's queue of posts. Posting never blocks.
@@ -20,9 +21,9 @@ pub enum Post {
     /// Asks whether the client must be closed.
     Kill(Arc<ClientInfo>),
     /// A message for one client that is not a reply.
-    Push { to: Arc<ClientInfo>, push: Push },
+    Push { to: Arc<ClientInfo>, push: Push, unsent: UnsentBytes },
     /// A message for those of the worker's clients that listen to its channel.
-    Message(Arc<Message>),
+    Message { message: Arc<Message>, unsent: UnsentBytes },
     /// The wait of this blocked client has ended.
     Unblock(Arc<ClientInfo>),
     /// These users (by identity) may no longer listen to all channels that they could before: check
@@ -39,4 +40,10 @@ pub enum Post {
     Rebalance,
     /// The server ends: end now.
     Stop,
+}
+
+/// Bytes of memory for a post whose contents have this size, where posts come in numbers: the list
+/// in which it waits grows by doubling.
+pub const fn post_memory(contents: usize) -> usize {
+    2 * size_of::<Post>() + contents
 }

@@ -29,7 +29,8 @@ pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };
 use crate::engine::clients::ClientInfo;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::{Post, post_memory};
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::server::{Server, Switch};
 
 /// The clients that track, as all workers see them. Only mailboxes are locked while it is locked.
@@ -88,6 +89,8 @@ impl Server {
     /// Posts a message for a client to the worker that has it now. Does nothing if the client has
     /// gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
-        self.workers.post_to(to, || Post::Push { to: Arc::clone(to), push: push.clone() });
+        let unsent = || UnsentBytes::new(post_memory(push.memory()));
+        let post = || Post::Push { to: Arc::clone(to), push: push.clone(), unsent: unsent() };
+        self.workers.post_to(to, post);
     }
 }
