@@ -136,7 +136,7 @@ function tellHeat(name, total, used) {
   }
   showHeat(`Calls of ${of} by the time that they took, last three minutes`, used.map((at) => [
     `${at === 0 ? 0 : micros(BOUNDS[at - 1])} to ${micros(BOUNDS[at])}`,
-    whole.format(total[at]), percent(total[at] / calls),
+    whole(total[at]), percent(total[at] / calls),
   ]));
 }
 
