@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::ValueType;
+use bobbin_store::trim::{FEW, Trim};
 use bobbin_sync::Mutex;
 
 use super::Wait;
-use crate::base::trim::{FEW, Trim};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;

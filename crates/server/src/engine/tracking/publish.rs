@@ -5,8 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bobbin_store::trim::Trim;
+
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
-use crate::base::trim::Trim;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
 use crate::engine::server::Server;

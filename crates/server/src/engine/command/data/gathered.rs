@@ -4,7 +4,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::hash::Hash;
 
-use crate::base::trim::{Trim, kept_max};
+use bobbin_store::trim::{Trim, kept_max};
+
 use crate::engine::tracking::Notice;
 
 /// What other clients are told when a unit ends, in order.
