@@ -1,8 +1,6 @@
 //! A worker's blocked clients: their deadlines, and how their waits end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_io::Token;
@@ -10,7 +8,6 @@ use bobbin_io::Token;
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
 use crate::engine::client::ReplyMode;
-use crate::engine::clients::ClientInfo;
 use crate::engine::command::counting;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
@@ -59,22 +56,6 @@ impl Worker {
         self.end_block(slot);
     }
 
-    /// Ends the wait of a client that another thread served.
-    pub(super) fn unblock(&mut self, info: &Arc<ClientInfo>) {
-        let token = *info.token.lock();
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == info.id => {
-                self.end_block(token.slot());
-            }
-            // The client has moved to another worker. If it is still on its way, that worker looks
-            // at it on arrival.
-            _ if info.worker.load(Ordering::Acquire) != self.handle.id => {
-                self.server.workers.post_to(info, || super::Post::Unblock(Arc::clone(info)));
-            }
-            _ => {}
-        }
-    }
-
     /// Ends the waits whose deadline has passed.
     pub(super) fn look_at_deadlines(&mut self) {
         while let Some(token) = self.deadlines.pop_due(self.data.conditions.now_ms) {
@@ -95,7 +76,7 @@ impl Worker {
 
     /// Replies to a client whose wait has ended, and executes what it sent meanwhile. Returns
     /// whether the wait had ended.
-    fn end_block(&mut self, slot: u32) -> bool {
+    pub(super) fn end_block(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };
         let mut reply = Vec::new();

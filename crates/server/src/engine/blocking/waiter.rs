@@ -13,7 +13,7 @@ use super::Wait;
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::ClientPost;
 
 /// A blocked client.
 pub struct Waiter {
@@ -320,7 +320,7 @@ impl Waiter {
 
     /// Tells the client's worker to look at the waiter.
     pub(super) fn tell(&self, server: &Server) {
-        server.workers.post_to(&self.client, || Post::Unblock(Arc::clone(&self.client)));
+        server.workers.post_to(&self.client, ClientPost::Unblock);
     }
 
     /// Ends the wait if its deadline has passed at `now_ms`.
