@@ -34,19 +34,6 @@ pub enum ChangedBy {
     Server,
 }
 
-impl Notice {
-    /// Bytes of memory.
-    pub fn memory(&self) -> usize {
-        let beside = match self {
-            Self::Message(publication) => publication.memory(),
-            Self::Invalid { key, readers, .. } => key.len() + size_of_val(&readers[..]),
-            Self::Changed { key, .. } => key.len(),
-            Self::AllInvalid => 0,
-        };
-        size_of::<Self>() + beside
-    }
-}
-
 /// A worker's part in client-side caching.
 pub struct Tracker {
     server: &'static Server,
