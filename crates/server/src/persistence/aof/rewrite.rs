@@ -20,7 +20,7 @@ use super::writer::{Rotated, WriterOrder};
 use super::{AofDirectory, Manifest};
 use crate::base::clock::{has_come, system_ms};
 use crate::base::cores::CoreWork;
-use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::base::files::{self, DATA_MODE, GrowingFile, disk};
 use crate::engine::command::Data;
 use crate::engine::log::{append_command, append_restore, append_timestamp, payload_of};
 use crate::engine::server::Server;
@@ -426,13 +426,12 @@ pub(super) fn write_base(
             return Err(error);
         }
     };
-    let steps = server.config.aof_rewrite_incremental_fsync();
-    let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
-    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
+    let growing = GrowingFile::new(file, server.config.aof_rewrite_incremental_fsync());
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, growing);
     write_contents(server, &mut data, contents, form, &mut buffered)?;
-    let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
-    file.sync_all()?;
-    Ok(bytes)
+    let written = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
+    written.file.sync_all()?;
+    Ok(written.bytes)
 }
 
 /// Writes the contents. The cut is walked to its end even after an error.
@@ -470,32 +469,6 @@ impl BaseForm {
             Self::Snapshot => "rdb",
             Self::Commands => "aof",
         }
-    }
-}
-
-/// A file that is synced as it grows, if `steps` is set, so that little is left for the last sync.
-struct Synced<'a> {
-    file: &'a File,
-    steps: bool,
-    unsynced: usize,
-    bytes: u64,
-}
-
-impl Write for Synced<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.file;
-        let count = file.write(bytes)?;
-        self.bytes += count as u64;
-        self.unsynced += count;
-        if self.steps && self.unsynced >= STEP_BYTES {
-            self.unsynced = 0;
-            self.file.sync_data()?;
-        }
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -554,8 +527,6 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
 }
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// How many bytes of a base are written between two syncs.
-const STEP_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {
