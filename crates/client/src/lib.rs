@@ -19,6 +19,7 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
+pub use bobbin_text::error_text;
 use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{ServerAddress, Target, UrlError};
@@ -290,16 +291,6 @@ pub fn encode_command(arguments: &[impl AsRef<[u8]>], output: &mut Vec<u8>) {
     }
 }
 
-/// The system's words for an error, without what the standard library puts around them.
-pub fn error_text(error: &io::Error) -> String {
-    without_number(error.to_string().trim_start_matches(LOOKUP_FAILED)).to_owned()
-}
-
-/// A text that ends with the system's words, without the number behind them.
-pub(crate) fn without_number(text: &str) -> &str {
-    text.split(" (os error").next().unwrap_or(text)
-}
-
 /// Why there is no reply.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -377,8 +368,6 @@ pub const REPLY_LEN_MAX: usize = 8 << 30;
 /// Pushes kept for the caller to take.
 pub const PUSHES_MAX: usize = 1 << 20;
 
-/// What the standard library says before the reason why a name has no address.
-const LOOKUP_FAILED: &str = "failed to lookup address information: ";
 const READ_LEN_MIN: usize = 16 * 1024;
 const READ_LEN_MAX: usize = 16 << 20;
 /// A longer buffer is given back when it is empty.
@@ -410,14 +399,6 @@ mod tests {
             request
         });
         (address, server)
-    }
-
-    #[test]
-    fn only_the_systems_words() {
-        let missing = std::fs::read("/nowhere/at/all").unwrap_err();
-        assert_eq!(error_text(&missing), "No such file or directory");
-        let unknown = io::Error::other(format!("{LOOKUP_FAILED}Name or service not known"));
-        assert_eq!(error_text(&unknown), "Name or service not known");
     }
 
     #[test]

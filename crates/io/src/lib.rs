@@ -8,19 +8,18 @@
 mod accept;
 mod address;
 mod driver;
-mod error;
 mod pending;
 mod receive;
 mod waker;
 
 pub use accept::{Accepted, Acceptor, Complaint, ListenError, Listener, TcpOptions};
 pub use address::Address;
+pub use bobbin_text::error_text;
 pub use driver::{
     AnyDriver, Driver, DriverKind, Epoll, Event, PARTS_MAX, ReceivedBytes, Token, Uring,
 };
 #[cfg(feature = "simulation")]
 pub use driver::{Memory, Network, Peer};
-pub use error::error_text;
 pub use pending::unsent;
 pub use receive::{Received, receive_into, receive_split};
 pub use waker::Waker;

@@ -15,7 +15,7 @@ mod slots;
 mod value;
 
 // Arguments are often numbers, so code that parses requests usually needs these too.
-pub use bobbin_number::{
+pub use bobbin_text::{
     FloatText, append_f64, format_f64, format_f64_as_digits, parse_f64, parse_i64,
 };
 pub use error::ProtocolError;

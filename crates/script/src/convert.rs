@@ -136,7 +136,7 @@ fn take_bulk<'a>(length: &[u8], rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 fn integer(line: &[u8]) -> i64 {
-    bobbin_number::parse_i64(line).unwrap_or(0)
+    bobbin_text::parse_i64(line).unwrap_or(0)
 }
 
 fn double(line: &[u8]) -> f64 {
@@ -144,7 +144,7 @@ fn double(line: &[u8]) -> f64 {
         b"inf" => f64::INFINITY,
         b"-inf" => f64::NEG_INFINITY,
         b"nan" => f64::NAN,
-        _ => bobbin_number::parse_f64(line).unwrap_or(0.0),
+        _ => bobbin_text::parse_f64(line).unwrap_or(0.0),
     }
 }
 
@@ -342,7 +342,7 @@ pub(crate) fn append_number(value: f64, text: &mut Vec<u8>) {
             // What 0/0 gives, and C prints.
             text.push(b'-');
         }
-        bobbin_number::append_f64(value, text);
+        bobbin_text::append_f64(value, text);
     }
 }
 

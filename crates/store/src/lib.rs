@@ -14,6 +14,7 @@ pub mod keyspace;
 pub mod log;
 pub mod shard;
 pub mod table;
+pub mod trim;
 pub mod value;
 
 pub use cut::{Cut, CutDatabase};

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use bobbin_text::error_text;
 use rustls::{
     RootCertStore,
     pki_types::{
@@ -17,7 +18,7 @@ use crate::encrypted_key;
 pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let fault = |error: &dyn Display| format!("{}: {error}", file.display());
     let unread = |error: pem::Error| match error {
-        pem::Error::Io(error) => fault(&error),
+        pem::Error::Io(error) => fault(&error_text(&error)),
         other => fault(&other),
     };
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
@@ -33,7 +34,7 @@ pub fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String>
 /// The first private key of a file; it may be encrypted with this password.
 pub fn private_key(file: &Path, password: Option<&[u8]>) -> Result<PrivateKeyDer<'static>, String> {
     let fault = |error: &dyn Display| format!("{}: {error}", file.display());
-    let text = std::fs::read(file).map_err(|error| fault(&error))?;
+    let text = std::fs::read(file).map_err(|error| fault(&error_text(&error)))?;
     let text = String::from_utf8_lossy(&text);
     if text.contains(OLD_ENCRYPTION) {
         let reason =

@@ -15,8 +15,6 @@ use rustls::{
     pki_types::ServerName,
 };
 
-use crate::without_number;
-
 pub use session::ClientTlsSession;
 
 /// The certificate to show and the authorities to trust, as users give them.
@@ -53,10 +51,6 @@ pub struct TlsConnector {
 impl TlsConnector {
     /// Reads the files that the options name. The error is for people.
     pub fn new(options: &TlsOptions) -> Result<Self, String> {
-        Self::read(options).map_err(|text| without_number(&text).to_owned())
-    }
-
-    fn read(options: &TlsOptions) -> Result<Self, String> {
         let mut provider = aws_lc_rs::default_provider();
         choose_suites(
             &mut provider.cipher_suites,

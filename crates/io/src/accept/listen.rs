@@ -2,7 +2,7 @@
 //! `unixsocketgroup` and `unixsocketperm`. The messages are those of valkey-server 9.1.
 
 use crate::address::Address;
-use crate::error::error_text;
+use bobbin_text::error_text;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, ipproto, listen, socket_with, sockopt,
@@ -112,12 +112,9 @@ impl Listener {
             "::*" => "::",
             other => other,
         };
-        let resolved = (host, port).to_socket_addrs().map_err(|error| {
-            let text = error.to_string();
-            let prefix = "failed to lookup address information: ";
-            let text = text.strip_prefix(prefix).unwrap_or(&text).to_owned();
-            Failure { text, errno: None }
-        })?;
+        let resolved = (host, port)
+            .to_socket_addrs()
+            .map_err(|error| Failure { text: error_text(&error), errno: None })?;
         let mut failure = Failure { text: "unable to bind socket".to_owned(), errno: None };
         for address in resolved.filter(|address| address.is_ipv6() == six) {
             // The first address for which a socket can be made decides, as in valkey-server.

@@ -2,9 +2,9 @@
 //! a handler.
 
 use bobbin_sync::Mutex;
+use bobbin_text::error_text;
 
 use crate::address::Address;
-use crate::error::error_text;
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;

@@ -133,13 +133,13 @@ impl<'a> Format<'a> {
         if digits == 0 {
             return Ok(None);
         }
-        match bobbin_number::parse_i64(text.trim_ascii_start()).map(usize::try_from) {
+        match bobbin_text::parse_i64(text.trim_ascii_start()).map(usize::try_from) {
             Some(Ok(count)) if count <= i32::MAX as usize => Ok(Some(count)),
             _ if text.iter().all(|digit| *digit == b'0') => Ok(Some(0)),
             _ => {
                 // Zeros before the number are no harm.
                 let zeros = text.iter().take_while(|digit| **digit == b'0').count();
-                let count = bobbin_number::parse_i64(&text[zeros..]);
+                let count = bobbin_text::parse_i64(&text[zeros..]);
                 match count.and_then(|count| usize::try_from(count).ok()) {
                     Some(count) if count <= i32::MAX as usize => Ok(Some(count)),
                     _ => Err(self.stack.fail("integral size overflow")),

@@ -28,9 +28,47 @@ const PRIVATE_MODE: u32 = 0o600;
 const KEPT_BITS: u32 = 0o777;
 const GROUP_BITS: u32 = 0o070;
 const OTHERS_BITS: u32 = 0o007;
+/// A growing file is synced each time this many bytes are written.
+const STEP_BYTES: usize = 4 << 20;
 /// How often a name is freed. More than one attempt is needed only if somebody keeps taking the
 /// name.
 const ATTEMPTS_MAX: u32 = 8;
+
+/// A new file that is written from its beginning to its end, and may be synced as it grows, so that
+/// little is left for the last sync.
+pub struct GrowingFile {
+    pub file: File,
+    /// Its length.
+    pub bytes: u64,
+    /// Bytes since the last sync. `None`: the file is synced only at the end.
+    unsynced: Option<usize>,
+}
+
+impl GrowingFile {
+    /// `file` is empty. `in_steps`: it is synced as it grows.
+    pub fn new(file: File, in_steps: bool) -> Self {
+        Self { file, bytes: 0, unsynced: in_steps.then_some(0) }
+    }
+}
+
+impl Write for GrowingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.bytes += count as u64;
+        if let Some(unsynced) = &mut self.unsynced {
+            *unsynced += count;
+            if *unsynced >= STEP_BYTES {
+                *unsynced = 0;
+                self.file.sync_data()?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
 
 /// Whether a file has passwords or hashes of passwords.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,6 +12,5 @@ pub(crate) mod kept;
 pub mod locale;
 pub mod memory;
 pub mod random;
-pub(crate) mod trim;
 pub mod usage;
 pub mod watch;

@@ -20,7 +20,7 @@ use super::snapshot::{self, Contents, Purpose};
 use super::walk::{self, Beside};
 use super::{Persistence, RunningSave};
 use crate::base::cores::CoreWork;
-use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::base::files::{self, DATA_MODE, GrowingFile, disk};
 use crate::engine::blocking::Waiter;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::{Server, Switch};
@@ -81,7 +81,7 @@ pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server, SnapshotPaths::of(server))?;
     let position = CutPosition::of(server).wait();
-    let written = snapshot::write_held(server, data, position, &mut file)
+    let written = snapshot::write_held(server, data, position, &mut file.growing)
         .and_then(|()| file.publish(SnapshotPaths::take_name));
     match &written {
         Ok(()) => {
@@ -161,7 +161,7 @@ impl SaveTask {
             handle.abort();
         }
         let sink: &mut dyn Write = match &mut file {
-            Ok(file) => file,
+            Ok(file) => &mut file.growing,
             Err(_) => &mut nowhere,
         };
         let written = snapshot::write(
@@ -288,9 +288,7 @@ fn name_if_wanted(persistence: &Persistence, destination: &SnapshotPaths) -> io:
 /// A snapshot's file that still has its temporary name.
 struct SnapshotFile {
     destination: SnapshotPaths,
-    file: File,
-    /// Bytes written since the last sync. `None`: the file is synced only at the end.
-    unsynced: Option<usize>,
+    growing: GrowingFile,
 }
 
 impl SnapshotFile {
@@ -308,21 +306,23 @@ impl SnapshotFile {
                 error_text(error)
             );
         })?;
-        let unsynced = server.config.rdb_save_incremental_fsync().then_some(0);
-        Ok(Self { destination, file, unsynced })
+        let growing = GrowingFile::new(file, server.config.rdb_save_incremental_fsync());
+        Ok(Self { destination, growing })
     }
 
     /// Syncs the file and has `name` give it its final name.
     fn publish(&self, name: impl FnOnce(&SnapshotPaths) -> io::Result<()>) -> io::Result<()> {
         let SnapshotPaths { unfinished, path } = &self.destination;
-        files::publish_by(&self.file, path, || name(&self.destination)).inspect_err(|error| {
-            log::warn!(
-                "Error moving temp DB file {} on the final destination {}: {}",
-                unfinished.display(),
-                path.display(),
-                error_text(error)
-            );
-        })
+        files::publish_by(&self.growing.file, path, || name(&self.destination)).inspect_err(
+            |error| {
+                log::warn!(
+                    "Error moving temp DB file {} on the final destination {}: {}",
+                    unfinished.display(),
+                    path.display(),
+                    error_text(error)
+                );
+            },
+        )
     }
 
     fn remove(&mut self, server: &Server) {
@@ -339,24 +339,3 @@ impl SnapshotFile {
         server.services.latency.sample(&server.config, LatencyEvent::RdbUnlinkTempFile, us);
     }
 }
-
-impl Write for SnapshotFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        if let Some(unsynced) = &mut self.unsynced {
-            *unsynced += written;
-            if *unsynced >= SYNC_BYTES {
-                *unsynced = 0;
-                self.file.sync_data()?;
-            }
-        }
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// With `rdb-save-incremental-fsync`, the file is synced each time this many bytes are written.
-const SYNC_BYTES: usize = 4 << 20;

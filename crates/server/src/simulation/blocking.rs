@@ -241,6 +241,24 @@ fn the_memory_of_keys_that_were_waited_for_is_given_back() {
 }
 
 /// As in Valkey.
+/// As in Valkey, which refuses such a command before it would be executed again.
+#[test]
+fn the_log_of_large_requests_has_none_that_was_refused_after_its_wait() {
+    let mut process = SimulatedProcess::new(1);
+    let (admin, waiter) = (process.connect(0), process.connect(0));
+    process.ask(&admin, "CONFIG SET commandlog-request-larger-than 1");
+    process.ask(&admin, "ACL SETUSER lister on nopass ~* +@all");
+    process.ask(&waiter, "AUTH lister x");
+    assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
+    process.ask(&admin, "ACL SETUSER lister -blpop");
+    assert_eq!(process.ask(&admin, "RPUSH list 1"), ":1\r\n");
+    process.turns(1);
+    let refused = process.heard(&waiter);
+    assert!(refused.starts_with("-NOPERM"), "{refused}");
+    let noted = process.ask(&admin, "COMMANDLOG GET -1 large-request");
+    assert!(noted.contains("RPUSH") && !noted.contains("BLPOP"), "{noted}");
+}
+
 #[test]
 fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
     let mut process = SimulatedProcess::new(1);

@@ -1,8 +1,6 @@
 //! A worker's blocked clients: their deadlines, and how their waits end.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bobbin_io::Token;
@@ -10,8 +8,7 @@ use bobbin_io::Token;
 use super::{Worker, touch};
 use crate::engine::blocking::WaiterEnd;
 use crate::engine::client::ReplyMode;
-use crate::engine::clients::ClientInfo;
-use crate::engine::command::observe;
+use crate::engine::command::counting;
 use crate::engine::telemetry::slowlog::{self, Measured};
 
 /// The deadlines (Unix ms) of connections whose blocked client has a timeout. A wait that ends
@@ -59,22 +56,6 @@ impl Worker {
         self.end_block(slot);
     }
 
-    /// Ends the wait of a client that another thread served.
-    pub(super) fn unblock(&mut self, info: &Arc<ClientInfo>) {
-        let token = *info.token.lock();
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == info.id => {
-                self.end_block(token.slot());
-            }
-            // The client has moved to another worker. If it is still on its way, that worker looks
-            // at it on arrival.
-            _ if info.worker.load(Ordering::Acquire) != self.handle.id => {
-                self.server.workers.post_to(info, || super::Post::Unblock(Arc::clone(info)));
-            }
-            _ => {}
-        }
-    }
-
     /// Ends the waits whose deadline has passed.
     pub(super) fn look_at_deadlines(&mut self) {
         while let Some(token) = self.deadlines.pop_due(self.data.conditions.now_ms) {
@@ -95,7 +76,7 @@ impl Worker {
 
     /// Replies to a client whose wait has ended, and executes what it sent meanwhile. Returns
     /// whether the wait had ended.
-    fn end_block(&mut self, slot: u32) -> bool {
+    pub(super) fn end_block(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let Some(waiter) = connection.client.blocked.clone() else { return false };
         let mut reply = Vec::new();
@@ -113,26 +94,22 @@ impl Worker {
         self.deadlines.forget(waiter.deadline_ms, connection.token);
         // The record of the change that served the client has a number at or below this.
         connection.client.last_record = self.server.log.until_now();
-        let stats = &self.handle.stats.commands[waiter.command.id];
-        if end != WaiterEnd::Refused {
-            stats.executed(0, self.server.config.latency_tracking());
-        }
         connection.client.info.commands.add(1);
-        // The time that the client waited does not count as the command's.
-        let request_bytes = waiter.request_bytes();
-        let measured = Measured { ticks: 0, request_bytes, reply_bytes: reply.len() };
-        if self.server.services.command_log.limits().exceeded_by(&measured) {
+        let (stats, client, command) = (&self.handle.stats, &connection.client, waiter.command);
+        if end != WaiterEnd::Refused {
+            // The time that the client waited does not count as the command's.
+            let request_bytes = waiter.request_bytes();
+            let measured = Measured { ticks: 0, request_bytes, reply_bytes: reply.len() };
             let words = || {
                 let args: Vec<&[u8]> = waiter.args.iter().map(|arg| &**arg).collect();
-                slowlog::shortened(waiter.command, &args)
+                slowlog::shortened(command, &args)
             };
-            let (client, command) = (&connection.client, waiter.command);
-            observe::note_words(self.server, client, command, words, &measured);
+            counting::ended_later(self.server, stats, client, command, words, &measured);
         }
-        if failed {
-            if refused { &stats.rejected } else { &stats.failed }.add(1);
-            self.handle.stats.totals.error_replies.add(1);
-            self.server.errors.count(&reply[1..]);
+        if refused {
+            counting::rejected(self.server, stats, client, Some(command), &reply[1..]);
+        } else if failed {
+            counting::failed(self.server, stats, client, command, &reply[1..]);
         }
         match connection.client.reply_mode {
             ReplyMode::On => {

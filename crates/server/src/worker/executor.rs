@@ -6,7 +6,7 @@ use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::Client;
 use crate::engine::command::call::{Context, Request};
-use crate::engine::command::{Data, Flags, observe};
+use crate::engine::command::{Data, Flags, counting};
 use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::Measured;
@@ -112,11 +112,8 @@ impl Executor<'_> {
                     *self.clock = now;
                     break;
                 }
-                self.stats.commands[command.id].executed(measured.ticks, track);
-                // The limits are read now, so that CONFIG SET is measured by those that it set.
-                if server.services.command_log.limits().exceeded_by(&measured) {
-                    observe::note(server, client, command, request.args, &measured);
-                }
+                let args = request.args;
+                counting::ended(server, self.stats, client, command, args, &measured, track);
             }
             if client.subscriptions.is_some() {
                 self.append_own(client);

@@ -1,13 +1,9 @@
 //! Connections of replicas, whose output is filled by a feeder.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
 use rustix::net::sockopt;
 
 use super::{Worker, touch};
-use crate::engine::client::feeder::{self, Feeding};
-use crate::engine::clients::ClientInfo;
+use crate::engine::client::feeder::Feeding;
 
 /// A feeder adds more only while fewer bytes than this wait to be sent.
 const OUTPUT_MAX: usize = 256 * 1024;
@@ -43,19 +39,6 @@ impl Worker {
                 self.close_for_output(slot);
                 false
             }
-        }
-    }
-
-    /// Looks at a client whose feeder may have more to send.
-    pub(super) fn feed_client(&mut self, client: &Arc<ClientInfo>) {
-        let token = *client.token.lock();
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == client.id => {
-                touch(&mut self.slots.touched, connection);
-            }
-            _ if client.gone.load(Ordering::Acquire) => {}
-            // The connection has moved to another worker.
-            _ => feeder::wake(self.server, client),
         }
     }
 

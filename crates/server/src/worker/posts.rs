@@ -7,10 +7,9 @@ use std::sync::atomic::{Ordering, fence};
 use bobbin_io::{Driver, error_text};
 
 use super::{REPLIES_MAX, Worker, sealed, touch};
-use crate::engine::client;
 use crate::engine::client::connection::{Connection, Reading};
 use crate::engine::clients::ClientInfo;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::{ClientPost, Post};
 
 impl Worker {
     /// Handles a post. `number` counts the worker's posts. Returns to how many clients a message
@@ -18,23 +17,39 @@ impl Worker {
     pub(super) fn take_post(&mut self, number: u64, post: Post) -> usize {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
-            Post::Kill(info) => self.kill(&info),
-            Post::Push { to, push, unsent } => {
-                self.unsent.add(unsent);
-                self.push(to, push);
-            }
+            Post::ToClient(client, post) => self.take_client_post(&client, post),
             Post::Message { message, unsent } => {
                 self.unsent.add(unsent);
                 return self.fan_out(number, &message);
             }
-            Post::Unblock(info) => self.unblock(&info),
-            Post::Feed(info) => self.feed_client(&info),
             Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
             Post::Stop => self.stop = true,
         }
         0
+    }
+
+    /// Handles a post for a client. If the client's connection has moved to another worker, the
+    /// post follows it, and arrives behind it.
+    fn take_client_post(&mut self, client: &Arc<ClientInfo>, post: ClientPost) {
+        let token = *client.token.lock();
+        let found = self.connections.find(token);
+        let Some(connection) = found.filter(|found| found.client.info.id == client.id) else {
+            if !client.gone.load(Ordering::Acquire) {
+                self.server.workers.post_to(client, post);
+            }
+            return;
+        };
+        match post {
+            ClientPost::Kill => self.close(token.slot()),
+            ClientPost::Push { push, unsent } => {
+                self.unsent.add(unsent);
+                self.push(token.slot(), &push);
+            }
+            ClientPost::Unblock => _ = self.end_block(token.slot()),
+            ClientPost::Feed => touch(&mut self.slots.touched, connection),
+        }
     }
 
     pub(super) fn adopt(&mut self, connection: Box<Connection>) {
@@ -98,16 +113,6 @@ impl Worker {
                 self.execute();
                 self.fit_reading(slot);
             }
-        }
-    }
-
-    fn kill(&mut self, info: &Arc<ClientInfo>) {
-        let token = *info.token.lock();
-        match self.connections.find(token) {
-            Some(connection) if connection.client.info.id == info.id => self.close(token.slot()),
-            _ if info.gone.load(Ordering::Acquire) => {}
-            // The connection has moved to another worker.
-            _ => client::kill(self.server, info),
         }
     }
 

@@ -21,7 +21,6 @@ pub(crate) use cut_part::{CutPart, CutState, Gauge};
 mod cut_part;
 mod expiry;
 pub mod tracked;
-mod trim;
 pub mod watch;
 
 /// What a write does with the key's expiry.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::trim::trim;
 use crate::hash::KeyHash;
+use crate::trim::Trim;
 
 /// The keys of a shard that readers keep copies of.
 #[derive(Default)]
@@ -110,8 +110,8 @@ impl TrackedKeys {
 
     /// Gives back memory that removed keys needed.
     fn trim(&mut self) {
-        trim(&mut self.keys);
-        trim(&mut self.others);
+        self.keys.trim(0);
+        self.others.trim(0);
     }
 
     pub fn clear(&mut self) {

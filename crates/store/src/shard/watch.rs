@@ -12,8 +12,8 @@ use std::sync::{Arc, Weak};
 use bobbin_sync::Mutex;
 
 use super::tracked::TrackedKeys;
-use super::trim::trim;
 use crate::hash::KeyHash;
+use crate::trim::Trim;
 
 /// The watched keys of a shard.
 #[derive(Default)]
@@ -223,7 +223,7 @@ impl WatchedKeys {
             if keys.is_empty() {
                 self.databases.swap_remove(at);
             } else {
-                trim(keys);
+                keys.trim(0);
             }
         }
     }

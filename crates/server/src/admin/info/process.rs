@@ -275,19 +275,17 @@ fn persistence_extras(snapshot: &Snapshot<'_>, text: &mut String) {
 
 /// Fields about the log, while it is on or being loaded.
 fn log_fields(snapshot: &Snapshot<'_>, text: &mut String) {
-    let (server, figures) = (snapshot.server, &Aof::of(snapshot.server).figures);
+    let (server, aof) = (snapshot.server, Aof::of(snapshot.server));
+    let figures = &aof.figures;
     if !server.config.appendonly() {
         return;
     }
     let number = |value: &std::sync::atomic::AtomicU64| value.load(Relaxed);
     line(text, format_args!("aof_current_size:{}", number(&figures.size)));
     line(text, format_args!("aof_base_size:{}", number(&figures.base_size)));
-    line(
-        text,
-        format_args!("aof_pending_rewrite:{}", u8::from(Aof::of(server).rewrites.is_scheduled())),
-    );
+    line(text, format_args!("aof_pending_rewrite:{}", u8::from(aof.rewrites.is_scheduled())));
     line(text, format_args!("aof_buffer_length:{}", server.log_bytes()));
-    let syncs = Aof::of(server).syncs_beside.load(Relaxed);
+    let syncs = aof.syncs_beside.load(Relaxed);
     line(text, format_args!("aof_pending_bio_fsync:{}", u8::from(syncs)));
     line(text, format_args!("aof_delayed_fsync:{}", number(&figures.delayed_fsync)));
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::ValueType;
+use bobbin_store::trim::{FEW, Trim};
 use bobbin_sync::Mutex;
 
 use super::Wait;
-use crate::base::trim::{FEW, Trim};
 use crate::engine::clients::{ClientFlag, ClientInfo};
 use crate::engine::command::{Data, Failure, Key, Registered};
 use crate::engine::server::Server;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::ClientPost;
 
 /// A blocked client.
 pub struct Waiter {
@@ -325,7 +325,7 @@ impl Waiter {
 
     /// Tells the client's worker to look at the waiter.
     pub(super) fn tell(&self, server: &Server) {
-        server.workers.post_to(&self.client, || Post::Unblock(Arc::clone(&self.client)));
+        server.workers.post_to(&self.client, ClientPost::Unblock);
     }
 
     /// Ends the wait if its deadline has passed at `now_ms`.

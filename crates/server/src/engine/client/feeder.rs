@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::buffers::output::ConnectionOutput;
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::Server;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::ClientPost;
 
 /// Feeds a connection. Its worker asks it for more when the connection has sent most of its output,
 /// when another thread has woken it, and once a second.
@@ -35,7 +35,7 @@ pub enum Feeding {
 
 /// Tells the client's worker to ask its feeder for more.
 pub fn wake(server: &Server, client: &Arc<ClientInfo>) {
-    server.workers.post_to(client, || Post::Feed(Arc::clone(client)));
+    server.workers.post_to(client, ClientPost::Feed);
 }
 
 impl Server {

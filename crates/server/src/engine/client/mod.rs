@@ -28,7 +28,7 @@ use crate::engine::command::transaction::{Transaction, WatchedKey};
 use crate::engine::pubsub::Subscriptions;
 use crate::engine::script::GateWish;
 use crate::engine::server::Server;
-use crate::engine::server::mailbox::Post;
+use crate::engine::server::mailbox::ClientPost;
 use crate::engine::tracking::ConnectionTracking;
 
 /// A client's session. A connection owns it, and so does one worker.
@@ -309,7 +309,7 @@ impl Drop for Client {
 /// Tells a client's worker to close the client.
 pub fn kill(server: &Server, info: &Arc<ClientInfo>) {
     info.kill.store(true, Ordering::Relaxed);
-    server.workers.post_to(info, || Post::Kill(Arc::clone(info)));
+    server.workers.post_to(info, ClientPost::Kill);
 }
 
 /// Bytes of memory of a client and its connection.

@@ -8,7 +8,7 @@ use bobbin_resp::Reply;
 use crate::base::clock::ticks;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::{Client, ReplyMode};
-use crate::engine::command::{Call, Data, Registered, observe};
+use crate::engine::command::{Call, Data, Registered, counting};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog::{self, Measured};
@@ -164,14 +164,8 @@ impl LongCommand {
         }
         let in_pieces: usize = pieces.iter().map(Vec::len).sum();
         self.measured.reply_bytes += in_pieces + output.len_since(start);
-        let track = server.config.latency_tracking();
-        if !client.is_repeating() {
-            stats.commands[self.command.id].executed(self.measured.ticks, track);
-            if server.services.command_log.limits().exceeded_by(&self.measured) {
-                let words = || self.words.clone();
-                observe::note_words(server, client, self.command, words, &self.measured);
-            }
-        }
+        let words = || self.words.clone();
+        counting::ended_later(server, stats, client, self.command, words, &self.measured);
         lazyfree::free_pins(self.job);
         pieces
     }

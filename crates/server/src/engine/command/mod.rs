@@ -3,10 +3,10 @@
 //! A family file in `commands/` holds its handlers and ends in its rows.
 
 pub mod call;
+pub mod counting;
 pub mod data;
 pub mod help;
 pub mod job;
-pub mod observe;
 pub mod plan;
 pub mod registry;
 pub mod transaction;

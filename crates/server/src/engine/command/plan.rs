@@ -1,11 +1,11 @@
 //! The plan of a command: the shards that it needs, in the order in which they are locked.
 
+use bobbin_store::trim::{Trim, kept_max};
 use bobbin_store::{KeyHash, SHARDS};
 
 use super::KeyShape;
 use super::call::Request;
 use super::{Data, Flags, Key, Registered};
-use crate::base::trim::{Trim, kept_max};
 
 /// The plan of a command whose only key is argument 1.
 #[inline(always)]

@@ -24,8 +24,7 @@ use super::session::{KeyAccess, ScriptSession, count_failure};
 use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::command::data::{Suspended, Then};
 use crate::engine::command::job::{Job, SLICE_US, Slice};
-use crate::engine::command::{Call, Data, Failure, Registered};
-use crate::engine::execution::run;
+use crate::engine::command::{Call, Data, Failure, Registered, counting};
 use crate::engine::script::{Busy, Learned, Library, Lua, LuaState, STATES_KEPT};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
@@ -254,7 +253,7 @@ impl PausedScript {
                 call.client.attempts = ScriptAttempts::default();
                 let text = failure.text().as_bytes();
                 call.reply.error(text);
-                run::count_failure(call.server, call.stats, self.command, text);
+                counting::failed(call.server, call.stats, call.client, self.command, text);
             }
         }
         let paused: Option<Box<dyn Any>> =

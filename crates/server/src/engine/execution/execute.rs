@@ -14,7 +14,7 @@ use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::client::{Client, ReplyMode};
 use crate::engine::command::call::{Context, Request};
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Call, Failure, Flags, KeyShape, Outcome, Registered};
+use crate::engine::command::{Call, Failure, Flags, KeyShape, Outcome, Registered, counting};
 use crate::engine::script;
 use crate::engine::server::{Server, Switch};
 
@@ -239,13 +239,9 @@ fn refuse(
     // An unknown subcommand has no statistics of its own.
     let command = request.command.and_then(|command| command.of_words(request.args));
     match command {
-        Some(command) => {
-            context.stats.commands[command.id].rejected.add(1);
-            client.note_command(command);
-        }
+        Some(command) => client.note_command(command),
         None => client.note_unknown_command(),
     }
-    context.stats.totals.error_replies.add(1);
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
         tracked.caching = false;
     }
@@ -257,8 +253,9 @@ fn refuse(
         transaction::spoil(client);
         failure
     };
-    context.server.errors.count(failure.text().as_bytes());
-    Reply::new(output, client.protocol).error(failure.text().as_bytes());
+    let text = failure.text().as_bytes();
+    counting::rejected(context.server, context.stats, client, command, text);
+    Reply::new(output, client.protocol).error(text);
 }
 
 /// Removes the answer of a client that asked for silence with CLIENT REPLY OFF or SKIP.

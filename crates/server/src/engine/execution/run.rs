@@ -2,9 +2,8 @@
 
 use super::monitor;
 use crate::engine::client::attempts::ScriptAttempts;
-use crate::engine::command::{Call, Failure, Flags, Registered};
-use crate::engine::server::{Server, Switch};
-use crate::engine::telemetry::stats::WorkerStats;
+use crate::engine::command::{Call, Failure, Flags, counting};
+use crate::engine::server::Switch;
 use crate::engine::tracking;
 
 /// A command was postponed. It has done nothing, and was not answered.
@@ -42,9 +41,7 @@ pub fn run(call: &mut Call<'_>) -> Result<(), CommandPostponed> {
         }
         let text = failure.text().as_bytes();
         call.reply.error(text);
-        if !call.client.is_repeating() {
-            count_failure(call.server, call.stats, call.command, text);
-        }
+        counting::failed(call.server, call.stats, call.client, call.command, text);
         show_unstarted(call);
     }
     if call.data.is_logged() {
@@ -70,14 +67,6 @@ fn show_unstarted(call: &mut Call<'_>) {
         monitor::show(call);
     }
     call.client.attempts = ScriptAttempts::default();
-}
-
-/// Counts that a command ran and failed.
-#[cold]
-pub fn count_failure(server: &Server, stats: &WorkerStats, command: &Registered, text: &[u8]) {
-    stats.commands[command.id].failed.add(1);
-    stats.totals.error_replies.add(1);
-    server.errors.count(text);
 }
 
 /// Shows the command to monitors, remembers which keys a tracking client read, and notes the sizes

@@ -14,13 +14,13 @@ use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::check_finish;
-use super::run::count_failure;
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::buffers::output::Arena;
 use crate::engine::buffers::pieces::{PIECE, Pieces, move_to};
+use crate::engine::client::Client;
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::plan::ShardSet;
-use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered};
+use crate::engine::command::{Call, Data, Failure, Key, Outcome, Registered, counting};
 use crate::engine::row::words::Words;
 use crate::engine::server::Server;
 use crate::engine::telemetry::stats::WorkerStats;
@@ -334,7 +334,7 @@ impl<C: SlicedChange> Changing<C> {
         }
         self.is_parked = false;
         let done = match check_finish(server, data, client, self.command, &self.words.all()) {
-            Ok(()) => self.make(server, data, slice.stats),
+            Ok(()) => self.make(server, data, slice.stats, client),
             Err(Failure::Postponed) => {
                 self.is_parked = true;
                 data.release();
@@ -342,7 +342,7 @@ impl<C: SlicedChange> Changing<C> {
             }
             Err(failure) => {
                 self.change.abandon(data);
-                self.fail(server, slice.stats, &failure);
+                self.fail(server, slice.stats, client, &failure);
                 true
             }
         };
@@ -365,13 +365,19 @@ impl<C: SlicedChange> Changing<C> {
     }
 
     /// Makes the change, whose shards are held, and logs it. Returns `false` if it begins anew.
-    fn make(&mut self, server: &Server, data: &mut Data, stats: &WorkerStats) -> bool {
+    fn make(
+        &mut self,
+        server: &Server,
+        data: &mut Data,
+        stats: &WorkerStats,
+        client: &Client,
+    ) -> bool {
         let dirty = data.counters.dirty;
         data.unit.begin_command();
         let words = std::mem::take(&mut self.words);
         let args = words.all();
         let done = self.try_to_make(data, &args).unwrap_or_else(|failure| {
-            self.fail(server, stats, &failure);
+            self.fail(server, stats, client, &failure);
             true
         });
         if data.is_logged() {
@@ -381,12 +387,12 @@ impl<C: SlicedChange> Changing<C> {
         done
     }
 
-    fn fail(&mut self, server: &Server, stats: &WorkerStats, failure: &Failure) {
+    fn fail(&mut self, server: &Server, stats: &WorkerStats, client: &Client, failure: &Failure) {
         self.failed = true;
         self.bytes.clear();
         let text = failure.text().as_bytes();
         Reply::new(&mut self.bytes, self.protocol).error(text);
-        count_failure(server, stats, self.command, text);
+        counting::failed(server, stats, client, self.command, text);
     }
 
     fn try_to_make(&mut self, data: &mut Data, args: &[&[u8]]) -> Result<bool, Failure> {
@@ -412,7 +418,7 @@ impl<C: SlicedChange> Job for Changing<C> {
         }
         match self.in_unit {
             // The script or transaction holds the shards and ends the unit.
-            true => self.make(slice.server, slice.data, slice.stats),
+            true => self.make(slice.server, slice.data, slice.stats, slice.client),
             false => self.make_alone(slice),
         }
     }
@@ -467,7 +473,8 @@ impl<F, S> ReplyInSlices<F, S> {
     /// Counts the command as failed if its reply is an error.
     fn count_failure(&self, slice: &Slice<'_>) {
         if let Some(text) = self.pieces.error() {
-            count_failure(slice.server, slice.stats, self.command, text);
+            let Slice { server, stats, client, .. } = slice;
+            counting::failed(server, stats, client, self.command, text);
         }
     }
 }

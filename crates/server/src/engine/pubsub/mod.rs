@@ -22,12 +22,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bobbin_store::Hasher;
+use bobbin_store::trim::{FEW, Trim};
 use bobbin_sync::{Mutex, RwLock};
 
 pub use self::message::{Message, MessagePayload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::base::glob;
-use crate::base::trim::{FEW, Trim};
 use crate::engine::server::WorkerHandle;
 use crate::engine::server::mailbox::{Mailbox, Post, post_memory};
 use crate::engine::server::unsent::UnsentBytes;

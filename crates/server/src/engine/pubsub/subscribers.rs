@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
+use bobbin_store::trim::{FEW, Trim, kept_max};
 
 use super::{ByName, ChannelKind, Message, MessagePayload, PubSub, Publication};
-use crate::base::trim::{FEW, Trim, kept_max};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::server::WorkerHandle;

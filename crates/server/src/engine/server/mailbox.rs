@@ -18,21 +18,15 @@ pub type Mailbox = Inbox<Post, Waker>;
 pub enum Post {
     /// A connection that the worker serves from now on: new, or from another worker.
     Adopt(Box<Connection>),
-    /// Asks whether the client must be closed.
-    Kill(Arc<ClientInfo>),
-    /// A message for one client that is not a reply.
-    Push { to: Arc<ClientInfo>, push: Push, unsent: UnsentBytes },
+    /// Something for one client. It follows the client's connection to other workers.
+    ToClient(Arc<ClientInfo>, ClientPost),
     /// A message for those of the worker's clients that listen to its channel.
     Message { message: Arc<Message>, unsent: UnsentBytes },
-    /// The wait of this blocked client has ended.
-    Unblock(Arc<ClientInfo>),
     /// These users (by identity) may no longer listen to all channels that they could before: check
     /// the subscriptions of their clients.
     Revoked(Arc<[u64]>),
     /// A pause has ended: try the clients again that it put off.
     Resume,
-    /// There may be more bytes to feed this client with.
-    Feed(Arc<ClientInfo>),
     /// More of the log is on disk: check the replies that wait for that.
     Durable,
     /// The number of workers changed: give away the connections above the worker's fair share, or
@@ -40,6 +34,18 @@ pub enum Post {
     Rebalance,
     /// The server ends: end now.
     Stop,
+}
+
+/// A post for one client.
+pub enum ClientPost {
+    /// The client must be closed.
+    Kill,
+    /// A message that is not a reply.
+    Push { push: Push, unsent: UnsentBytes },
+    /// The wait of the blocked client has ended.
+    Unblock,
+    /// There may be more bytes to feed the client with.
+    Feed,
 }
 
 /// Bytes of memory for a post whose contents have this size, where posts come in numbers: the list

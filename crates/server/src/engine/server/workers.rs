@@ -11,7 +11,7 @@ use crate::base::kept::CachedFigure;
 use crate::base::watch::{CpuTime, Watch};
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
-use crate::engine::server::mailbox::{Mailbox, Post};
+use crate::engine::server::mailbox::{ClientPost, Mailbox, Post};
 use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 
 /// The workers: their mailboxes and their statistics.
@@ -268,26 +268,30 @@ impl Workers {
         if plays { connections.div_ceil(in_play) } else { 0 }
     }
 
-    /// Posts something to a worker; returns `false` if the worker no longer exists.
-    pub fn post(&self, id: usize, post: Post) -> bool {
-        let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
-        worker.is_some_and(|worker| worker.mailbox.post(post).is_ok())
-    }
-
     /// Posts something for a client to the worker that has it.
     ///
     /// The client may be moving to another worker. Either this finds its new place, or its new
     /// worker sees what the caller wrote before: the fence here pairs with that of `Worker::adopt`.
-    pub fn post_to(&self, client: &ClientInfo, post: impl Fn() -> Post) {
+    pub fn post_to(&self, client: &Arc<ClientInfo>, post: ClientPost) {
         fence(Ordering::SeqCst);
         let mut worker = client.worker.load(Ordering::Acquire);
-        while !self.post(worker, post()) {
+        let mut post = Post::ToClient(Arc::clone(client), post);
+        while let Err(back) = self.post(worker, post) {
             // The worker has ended. Its clients have moved before that, or the server ends.
             let now = client.worker.load(Ordering::Acquire);
             if now == worker {
                 return;
             }
-            worker = now;
+            (worker, post) = (now, back);
+        }
+    }
+
+    /// Posts something to a worker. Returns the post if the worker no longer exists.
+    fn post(&self, id: usize, post: Post) -> Result<(), Post> {
+        let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
+        match worker {
+            Some(worker) => worker.mailbox.post(post),
+            None => Err(post),
         }
     }
 
@@ -456,7 +460,7 @@ mod tests {
         assert_eq!(workers.want(count - 1), count);
         assert!(workers.serves(first.id) && !workers.serves(last.id));
         assert_eq!((workers.serving(), workers.all().len()), (count - 1, count));
-        assert!(workers.post(last.id, Post::Resume));
+        assert!(workers.post(last.id, Post::Resume).is_ok());
         assert!(!workers.may_end(last), "something waits for it");
         assert_eq!(last.mailbox.take().len(), 1);
         workers.want(count);
@@ -464,7 +468,10 @@ mod tests {
         workers.want(count - 1);
         last.stats.totals.commands.add(3);
         assert!(workers.may_end(last));
-        assert!(!workers.post(last.id, Post::Resume) && last.mailbox.post(Post::Resume).is_err());
+        assert!(
+            workers.post(last.id, Post::Resume).is_err()
+                && last.mailbox.post(Post::Resume).is_err()
+        );
         workers.ended(last);
         assert_eq!((workers.all().len(), workers.totals().commands.get()), (count - 1, 3));
     }

@@ -29,7 +29,7 @@ pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };
 use crate::engine::clients::ClientInfo;
-use crate::engine::server::mailbox::{Post, post_memory};
+use crate::engine::server::mailbox::{ClientPost, post_memory};
 use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::server::{Server, Switch};
 
@@ -89,8 +89,7 @@ impl Server {
     /// Posts a message for a client to the worker that has it now. Does nothing if the client has
     /// gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
-        let unsent = || UnsentBytes::new(post_memory(push.memory()));
-        let post = || Post::Push { to: Arc::clone(to), push: push.clone(), unsent: unsent() };
-        self.workers.post_to(to, post);
+        let unsent = UnsentBytes::new(post_memory(push.memory()));
+        self.workers.post_to(to, ClientPost::Push { push, unsent });
     }
 }

@@ -5,8 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bobbin_store::trim::Trim;
+
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
-use crate::base::trim::Trim;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
 use crate::engine::server::Server;
@@ -31,19 +32,6 @@ pub enum ChangedBy {
     Client,
     /// The server: the key expired, or the table of readers was full.
     Server,
-}
-
-impl Notice {
-    /// Bytes of memory.
-    pub fn memory(&self) -> usize {
-        let beside = match self {
-            Self::Message(publication) => publication.memory(),
-            Self::Invalid { key, readers, .. } => key.len() + size_of_val(&readers[..]),
-            Self::Changed { key, .. } => key.len(),
-            Self::AllInvalid => 0,
-        };
-        size_of::<Self>() + beside
-    }
 }
 
 /// A worker's part in client-side caching.

@@ -134,10 +134,11 @@ fn load_all(
         let seconds = started.elapsed().as_secs_f64();
         log::info!("DB loaded from append only file: {seconds:.3} seconds");
     }
-    Aof::of(server).figures.size.store(bytes, Ordering::Relaxed);
+    let figures = &Aof::of(server).figures;
+    figures.size.store(bytes, Ordering::Relaxed);
     // What there was behind the last rewrite is written nowhere. With the base alone the next one
     // comes rather too early; with all of it each restart would put it off.
-    Aof::of(server).figures.base_size.store(base_bytes, Ordering::Relaxed);
+    figures.base_size.store(base_bytes, Ordering::Relaxed);
     // No worker has counted them, and no snapshot has them.
     let persistence = Persistence::of(server);
     persistence.set_saved(persistence.saved().wrapping_sub(replay.changes()));

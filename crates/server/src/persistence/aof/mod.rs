@@ -274,8 +274,9 @@ pub fn start_without_log(server: &'static Server) -> Result<(), String> {
 /// Turns the log on or off, as `appendonly` says now. The caller holds the gate. `within`: a
 /// transaction is being executed, so no base may be taken now: it would hold half of it.
 pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Result<(), String> {
+    let aof = Aof::of(server);
     let on = server.config.appendonly();
-    if on == Aof::of(server).is_on() {
+    if on == aof.is_on() {
         return Ok(());
     }
     if on {
@@ -285,13 +286,13 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         })?;
         need_writer(server)?;
         // A rewrite in progress lacks the changes from its cut until now.
-        Aof::of(server).rewrites.cancel();
-        Aof::of(server).waits_for_base.store(true, Ordering::SeqCst);
-        Aof::of(server).switch(server, true);
+        aof.rewrites.cancel();
+        aof.waits_for_base.store(true, Ordering::SeqCst);
+        aof.switch(server, true);
         if within || rewrite::cut_is_busy(server) {
             let why = if within { "within a transaction" } else { "during other work" };
             log::info!("AOF was enabled {why}: an AOF background was scheduled");
-            Aof::of(server).rewrites.schedule();
+            aof.rewrites.schedule();
         } else {
             rewrite::begin_rewrite(server, data);
         }
@@ -300,10 +301,10 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
             // The log needs no half of the transaction that is being executed.
             data.forget_effects();
         }
-        Aof::of(server).rewrites.cancel();
-        Aof::of(server).switch(server, false);
-        Aof::of(server).order(server, WriterOrder::Stop { after: server.log.last() });
-        Aof::of(server).refuse_waiters(server);
+        aof.rewrites.cancel();
+        aof.switch(server, false);
+        aof.order(server, WriterOrder::Stop { after: server.log.last() });
+        aof.refuse_waiters(server);
     }
     data.recorder.refresh();
     follow_log_config(server);
@@ -330,8 +331,9 @@ pub fn replace_log(server: &'static Server, data: &mut Data) {
 
 /// Follows `appendfsync`. The caller holds the gate.
 pub fn follow_log_config(server: &Server) {
-    let holds = Aof::of(server).is_on() && server.config.appendfsync() == AppendFsync::Always;
-    let held = Aof::of(server).keeps_back_replies.0.swap(holds, Ordering::SeqCst);
+    let aof = Aof::of(server);
+    let holds = aof.is_on() && server.config.appendfsync() == AppendFsync::Always;
+    let held = aof.keeps_back_replies.0.swap(holds, Ordering::SeqCst);
     server.choose_log_numbers();
     if held && !holds {
         // Replies that wait may go: nothing more is promised of the disk, which may be full.
@@ -358,7 +360,8 @@ fn settle_log(server: &Server) -> Receiver<()> {
 
 /// Whether there is a complete log on disk, and the disk accepts the rest of it.
 pub fn has_log_to_load(server: &Server) -> bool {
-    let waits = Aof::of(server).is_on() && Aof::of(server).needs_base();
+    let aof = Aof::of(server);
+    let waits = aof.is_on() && aof.needs_base();
     let failed = server.switches.has(Switch::LOG_FAILED);
     !waits
         && !failed
@@ -435,10 +438,11 @@ fn start_writer(
     file: Option<File>,
     place: LogPlace,
 ) -> Result<(), String> {
-    let run = move || AofWriter::run(server, Aof::of(server).writer.wait());
+    let aof = Aof::of(server);
+    let run = move || AofWriter::run(server, aof.writer.wait());
     let started = background::start("bobbin-log", CoreWork::Background, run);
     started.map_err(|error| format!("Can't start the log's thread: {}", error_text(&error)))?;
-    Aof::of(server).writer.get_or_init(|| Mutex::new(AofWriter::new(server, file, place)));
+    aof.writer.get_or_init(|| Mutex::new(AofWriter::new(server, file, place)));
     Ok(())
 }
 

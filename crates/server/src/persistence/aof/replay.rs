@@ -15,12 +15,12 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::Slice;
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Registered, observe};
+use crate::engine::command::{Data, Registered, counting};
 use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::execution::run::run_in_midst;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
-use crate::engine::telemetry::slowlog::{Measured, SlowlogLimits};
+use crate::engine::telemetry::slowlog::Measured;
 use crate::engine::telemetry::stats::WorkerStats;
 use crate::persistence::load;
 
@@ -48,8 +48,6 @@ pub(crate) struct Replay {
     parts: Vec<ReplyPart>,
     /// The tick at which the last command ended.
     ticks: u64,
-    /// From when on a primary's command is slow or large.
-    limits: SlowlogLimits,
     /// The replication stream's position as the log gives it, and the same behind the last complete
     /// unit.
     place: LogPlace,
@@ -94,7 +92,6 @@ impl Replay {
             replies: Vec::new(),
             parts: Vec::new(),
             ticks: 0,
-            limits: server.services.command_log.limits(),
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -151,7 +148,6 @@ impl Replay {
         self.data.refresh_time(self.server);
         self.data.follow_config(self.server);
         self.data.rest();
-        self.limits = self.server.services.command_log.limits();
     }
 
     /// What is shown of the commands to come names this client as their sender.
@@ -231,13 +227,10 @@ impl Replay {
         let now = ticks();
         let spent = now - std::mem::replace(&mut self.ticks, now);
         let request_bytes = args.iter().map(|arg| arg.len()).sum();
-        let track = self.server.config.latency_tracking();
-        self.stats.commands[command.id].executed(spent, track);
-        self.stats.totals.commands.add(1);
         let measured = Measured { ticks: spent, request_bytes, reply_bytes: 0 };
-        if self.limits.exceeded_by(&measured) {
-            observe::note(self.server, &self.client, command, args, &measured);
-        }
+        let (server, track) = (self.server, self.server.config.latency_tracking());
+        counting::ended(server, &self.stats, &self.client, command, args, &measured, track);
+        self.stats.totals.commands.add(1);
     }
 
     /// Selects a database, takes shards that the thread which follows the primary lends, and speaks

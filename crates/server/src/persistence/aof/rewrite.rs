@@ -20,7 +20,7 @@ use super::writer::{Rotated, WriterOrder};
 use super::{AofDirectory, Manifest};
 use crate::base::clock::{has_come, system_ms};
 use crate::base::cores::CoreWork;
-use crate::base::files::{self, DATA_MODE, File, disk};
+use crate::base::files::{self, DATA_MODE, GrowingFile, disk};
 use crate::engine::command::Data;
 use crate::engine::log::{append_command, append_restore, append_timestamp, payload_of};
 use crate::engine::server::Server;
@@ -195,7 +195,8 @@ pub fn cut_is_busy(server: &Server) -> bool {
 /// Begins to rewrite the log, or to write its first base; does nothing if the cut is busy. `data`
 /// holds the gate. `false`: the system gives no thread, which counts as a failed rewrite.
 pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
-    let rewrites = &Aof::of(server).rewrites;
+    let aof = Aof::of(server);
+    let rewrites = &aof.rewrites;
     if cut_is_busy(server) {
         return true;
     }
@@ -218,16 +219,16 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
     Persistence::of(server).written_keys.store(0, Ordering::Relaxed);
     let directory = AofDirectory::of(&server.config);
     let (done, rotated) = channel();
-    if Aof::of(server).is_on() {
+    if aof.is_on() {
         let (after, place) = (server.log.last(), LogPlace::relayed(server));
         let order = WriterOrder::Rotate { after, place, directory: directory.clone(), done };
-        Aof::of(server).order(server, order);
+        aof.order(server, order);
     } else {
         // The log is off, so only the base is written. The receiver is kept below.
         drop(done.send(Ok(Rotated::None)));
     }
     log::info!("Background append only file rewriting started");
-    let gaps = Aof::of(server).gaps.load(Ordering::SeqCst);
+    let gaps = aof.gaps.load(Ordering::SeqCst);
     let form = BaseForm::of(server);
     let task = RewriteTask { server, contents, rotated, directory, gaps, form };
     beside.run(|| task.run());
@@ -242,8 +243,9 @@ fn rewrite_failed(server: &Server) {
 
 /// Notes that a rewrite had no result. If the log needs a base, schedules another rewrite.
 fn try_rewrite_again(server: &Server) {
-    let rewrites = &Aof::of(server).rewrites;
-    let is_needed = Aof::of(server).is_on() && Aof::of(server).needs_base();
+    let aof = Aof::of(server);
+    let rewrites = &aof.rewrites;
+    let is_needed = aof.is_on() && aof.needs_base();
     if !rewrites.is_cancelled() {
         let failures = rewrites.failures.fetch_add(1, Ordering::Relaxed) + 1;
         let pause_ms = if is_needed { NEEDED_PAUSE_MS } else { pause_ms(failures) };
@@ -269,18 +271,19 @@ struct RewriteTask {
 impl RewriteTask {
     fn run(self) {
         let (server, started) = (self.server, Instant::now());
+        let aof = Aof::of(server);
         let Self { directory, rotated, form, .. } = self;
         let written = write_base(server, self.contents, &directory.temporary_base(), form);
         let outcome = written.and_then(|bytes| {
             let rotated = rotated.recv().unwrap_or_else(|_| Err(io::Error::other("the log ended")));
             let rotated = rotated?;
-            if Aof::of(server).rewrites.is_cancelled() {
+            if aof.rewrites.is_cancelled() {
                 let what = "the log was turned on or off";
                 return Err(io::Error::new(io::ErrorKind::Interrupted, what));
             }
             publish(server, &directory, rotated, (form.extension(), bytes), self.gaps)
         });
-        let rewrites = &Aof::of(server).rewrites;
+        let rewrites = &aof.rewrites;
         rewrites.last_duration_s.store(started.elapsed().as_secs() as i64, Ordering::Relaxed);
         match outcome {
             Ok(()) => {
@@ -313,7 +316,7 @@ impl RewriteTask {
         server.end_cut();
         *rewrites.current.lock() = None;
         // Those who wait for the base see that no rewrite is in progress any more.
-        Aof::of(server).answer_waiters(server);
+        aof.answer_waiters(server);
     }
 }
 
@@ -346,7 +349,8 @@ fn publish(
     (extension, bytes): (&str, u64),
     gaps: u64,
 ) -> io::Result<()> {
-    let mut manifest = Aof::of(server).manifest.lock();
+    let aof = Aof::of(server);
+    let mut manifest = aof.manifest.lock();
     let mut new = manifest.clone();
     directory.create()?;
     let from = match &rotated {
@@ -365,13 +369,13 @@ fn publish(
         directory.give_up(&new, &mut manifest);
         return Err(error);
     }
-    let figures = &Aof::of(server).figures;
+    let figures = &aof.figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);
     figures.size.store(size, Ordering::Relaxed);
     figures.base_size.store(size, Ordering::Relaxed);
-    Aof::of(server).rewrites.unless_cancelled(|| {
-        Aof::of(server).waits_for_base.store(false, Ordering::SeqCst);
-        Aof::of(server).mended_gaps.store(gaps, Ordering::SeqCst);
+    aof.rewrites.unless_cancelled(|| {
+        aof.waits_for_base.store(false, Ordering::SeqCst);
+        aof.mended_gaps.store(gaps, Ordering::SeqCst);
     });
     server.log.wake();
     collect_history(server, directory, &mut new);
@@ -426,13 +430,12 @@ pub(super) fn write_base(
             return Err(error);
         }
     };
-    let steps = server.config.aof_rewrite_incremental_fsync();
-    let synced = Synced { file: &file, steps, unsynced: 0, bytes: 0 };
-    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, synced);
+    let growing = GrowingFile::new(file, server.config.aof_rewrite_incremental_fsync());
+    let mut buffered = BufWriter::with_capacity(BUFFER_BYTES, growing);
     write_contents(server, &mut data, contents, form, &mut buffered)?;
-    let bytes = buffered.into_inner().map_err(io::IntoInnerError::into_error)?.bytes;
-    file.sync_all()?;
-    Ok(bytes)
+    let written = buffered.into_inner().map_err(io::IntoInnerError::into_error)?;
+    written.file.sync_all()?;
+    Ok(written.bytes)
 }
 
 /// Writes the contents. The cut is walked to its end even after an error.
@@ -470,32 +473,6 @@ impl BaseForm {
             Self::Snapshot => "rdb",
             Self::Commands => "aof",
         }
-    }
-}
-
-/// A file that is synced as it grows, if `steps` is set, so that little is left for the last sync.
-struct Synced<'a> {
-    file: &'a File,
-    steps: bool,
-    unsynced: usize,
-    bytes: u64,
-}
-
-impl Write for Synced<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut file = self.file;
-        let count = file.write(bytes)?;
-        self.bytes += count as u64;
-        self.unsynced += count;
-        if self.steps && self.unsynced >= STEP_BYTES {
-            self.unsynced = 0;
-            self.file.sync_data()?;
-        }
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 
@@ -554,8 +531,6 @@ fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
 }
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// How many bytes of a base are written between two syncs.
-const STEP_BYTES: usize = 4 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use bobbin_number::{format_f64, parse_f64};
+use bobbin_text::{format_f64, parse_f64};
 
 use super::SortedSetLimits;
 use crate::value::integer;

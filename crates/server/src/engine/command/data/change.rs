@@ -218,7 +218,7 @@ impl Data {
     pub fn signal_ready(&mut self, key: Key<'_>) {
         let database = self.database;
         if self.shard(key.hash.shard()).is_waited(database, key.bytes) {
-            self.unit.work.ready.push(database, key.bytes);
+            self.unit.work.ready.push((database, key.bytes.into()));
         }
     }
 
@@ -309,6 +309,6 @@ impl Data {
 /// Notes all keys of a database that blocked clients wait for, as each may have another value now.
 fn note_waited(shard: &mut Shard, database: u32, ready: &mut ReadyKeys) {
     if let Some(watched) = shard.watched_mut() {
-        ready.extend(watched.waited(database).map(|key| (database, key)));
+        ready.extend(watched.waited(database).map(|key| (database, key.into())));
     }
 }

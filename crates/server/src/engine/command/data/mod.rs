@@ -19,6 +19,7 @@ mod values;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bobbin_store::trim::{Trim, kept_max};
 use bobbin_store::{Gate, KeyHash, Keyspace, OwnedEntry};
 
 use self::conditions::Conditions;
@@ -34,7 +35,6 @@ pub use self::values::OfferedValues;
 use super::Registered;
 use super::plan::ShardSet;
 use crate::base::random::Random;
-use crate::base::trim::{Trim, kept_max};
 use crate::engine::client::Client;
 use crate::engine::log::Recorder;
 use crate::engine::script::Lua;

@@ -126,7 +126,7 @@ impl Data {
         let shard = self.shard(key.hash.shard());
         let concerned = shard.key_changed(database, key.bytes, key.hash);
         if concerned.waiters {
-            self.unit.work.ready.push(database, key.bytes);
+            self.unit.work.ready.push((database, key.bytes.into()));
         }
         if let Some(readers) = concerned.readers {
             self.unit.work.notices.push(Notice::Invalid { key: key.bytes.into(), readers, by });

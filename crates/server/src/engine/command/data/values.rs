@@ -2,10 +2,10 @@
 //! locked.
 
 use bobbin_store::entry::{INLINE_MAX, SharedString};
+use bobbin_store::trim::{Trim, kept_max};
 
 use super::super::Values;
 use super::Data;
-use crate::base::trim::{Trim, kept_max};
 
 /// Values that were made before the shards of their command are locked.
 #[derive(Default)]

@@ -17,7 +17,7 @@ use crate::base::clock::ticks;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::job::{STAY_US, Slice};
-use crate::engine::command::{Call, Data, Failure, Flags, Registered, observe};
+use crate::engine::command::{Call, Data, Failure, Flags, Registered, counting};
 use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run_in_midst;
 use crate::engine::row::KeyShape;
@@ -179,12 +179,6 @@ impl ScriptSession {
         unsafe { self.stats.as_ref() }
     }
 
-    /// Whether the script, which began anew, makes a call again that has been counted.
-    fn is_repeating(&self) -> bool {
-        // SAFETY: as for `data`.
-        unsafe { self.client.as_ref() }.is_repeating()
-    }
-
     /// Makes the session notice whether the script uses other keys than these, even if all shards
     /// are held.
     pub fn observe(&mut self, keys: &[&[u8]], observe: bool) {
@@ -336,12 +330,9 @@ impl ScriptSession {
             self.long = Some(SlicedCall::Working(long));
             return None;
         }
-        if is_repeating {
-            return Some(ended);
-        }
-        stats.commands[command.id].executed(measured.ticks, server.config.latency_tracking());
-        if server.services.command_log.limits().exceeded_by(&measured) {
-            observe::note(server, call.client, command, args, &measured);
+        if !is_repeating {
+            let track = server.config.latency_tracking();
+            counting::ended(server, stats, call.client, command, args, &measured, track);
         }
         Some(ended)
     }
@@ -535,8 +526,7 @@ impl Host for ScriptSession {
             return;
         }
         self.nested_errors.has_others = true;
-        self.stats().totals.error_replies.add(1);
-        self.server.errors.count_custom(text);
+        counting::script_error(self.server, self.stats(), text);
     }
 
     fn kept_bytes(&mut self) -> usize {
@@ -565,8 +555,7 @@ pub(super) fn count_failure(
 ) {
     stats.commands[command.id].failed.add(1);
     if !counted {
-        stats.totals.error_replies.add(1);
-        server.errors.count_custom(text);
+        counting::script_error(server, stats, text);
     }
 }
 

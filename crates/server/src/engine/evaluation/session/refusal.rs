@@ -3,7 +3,7 @@
 use bobbin_resp::{Protocol, Reply};
 
 use super::ScriptSession;
-use crate::engine::command::{Failure, Registered};
+use crate::engine::command::{Failure, Registered, counting};
 
 /// Why a command did not run.
 pub(super) struct RefusedCall {
@@ -31,14 +31,11 @@ impl ScriptSession {
         // The command may have waited for shards before it was refused.
         self.end_wait();
         let text = refusal.failure.text().as_bytes();
-        if !self.is_repeating() {
-            if let Some(command) = refusal.command {
-                self.stats().commands[command.id].rejected.add(1);
-            }
-            self.stats().totals.error_replies.add(1);
-            // The script gets other words than a client would, but it is counted as the client's.
-            self.server.errors.count(if refusal.is_of_rights { b"NOPERM " } else { text });
-        }
+        // The script gets other words than a client would, but it is counted as the client's.
+        let counted = if refusal.is_of_rights { b"NOPERM " } else { text };
+        // SAFETY: as in `data`.
+        let client = unsafe { self.client.as_ref() };
+        counting::rejected(self.server, self.stats(), client, refusal.command, counted);
         Reply::new(reply, Protocol::Resp2).error(text);
     }
 }

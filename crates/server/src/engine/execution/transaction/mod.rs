@@ -6,9 +6,9 @@ mod running;
 use std::sync::atomic::Ordering;
 
 use bobbin_store::shard::watch::OBSERVED_KEY_BYTES;
+use bobbin_store::trim::{FEW, Trim};
 
 use super::admission::{admit_again, make_way, wait_for_reserved};
-use crate::base::trim::{FEW, Trim};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};

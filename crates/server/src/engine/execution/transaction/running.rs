@@ -18,7 +18,7 @@ use crate::engine::buffers::pieces::Pieces;
 use crate::engine::command::data::{OfferedValues, Suspended, Then};
 use crate::engine::command::job::{Job, LongCommand, SLICE_US, STAY_US, Slice};
 use crate::engine::command::transaction::{Queued, Transaction};
-use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, observe};
+use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, counting};
 use crate::engine::execution::monitor;
 use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run_in_midst;
@@ -225,9 +225,9 @@ fn run(
     if !call.client.rights.is_open(&call.server.acl)
         && let Err(failure) = check_rights(call, queued.command, args)
     {
-        call.stats.totals.error_replies.add(1);
-        call.server.errors.count(failure.text().as_bytes());
-        call.reply.error(failure.text().as_bytes());
+        let text = failure.text().as_bytes();
+        counting::error(call.server, call.stats, text);
+        call.reply.error(text);
         return Ran { is_refused: true, ..Ran::over(call.reply.len_since(start), 0) };
     }
     let mut inner = Call {
@@ -260,12 +260,10 @@ fn run(
         return try_to_end(call, long, pause_at);
     }
     let track = call.server.config.latency_tracking();
-    call.stats.commands[queued.command.id].executed(measured.ticks, track);
-    call.stats.totals.commands.add(1);
+    let (server, stats) = (call.server, call.stats);
+    counting::ended(server, stats, call.client, queued.command, args, &measured, track);
+    stats.totals.commands.add(1);
     call.client.info.commands.add(1);
-    if call.server.services.command_log.limits().exceeded_by(&measured) {
-        observe::note(call.server, call.client, queued.command, args, &measured);
-    }
     Ran::over(measured.reply_bytes, ended)
 }
 

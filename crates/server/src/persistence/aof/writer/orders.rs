@@ -10,7 +10,7 @@ use bobbin_io::error_text;
 use super::{AofWriter, CHUNK_BYTES};
 use crate::base::files::{self, DATA_MODE};
 use crate::persistence::aof::place::LogPlace;
-use crate::persistence::aof::{self, Aof, AofDirectory};
+use crate::persistence::aof::{self, AofDirectory};
 use crate::persistence::position::StreamPosition;
 
 /// An order. It is carried out once everything up to a record is written.
@@ -123,11 +123,11 @@ impl AofWriter {
 
     /// Continues in a new increment. On an error the old one stays.
     fn rotate(&mut self, directory: &AofDirectory) -> io::Result<Rotated> {
-        let server = self.server;
+        let aof = self.aof;
         directory.create()?;
         // An increment behind a gap would hold changes made after the lost ones. It becomes part of
         // the log once a base covers the gap.
-        let rotated = if Aof::of(server).needs_base() {
+        let rotated = if aof.needs_base() {
             let path = directory.temporary_increment();
             let file = files::create_anew(&path, DATA_MODE)?;
             log::info!(
@@ -137,7 +137,7 @@ impl AofWriter {
             self.file = Some(Arc::new(file));
             Rotated::Temporary
         } else {
-            let mut manifest = Aof::of(server).manifest.lock();
+            let mut manifest = aof.manifest.lock();
             let mut new = manifest.clone();
             let name = new.add_increment(directory.prefix());
             log::info!("Creating AOF incr file {name} on background rewrite");
@@ -155,7 +155,7 @@ impl AofWriter {
             self.file = Some(Arc::new(file));
             Rotated::Increment(name)
         };
-        Aof::of(server).figures.increment_size.store(0, Ordering::Relaxed);
+        aof.figures.increment_size.store(0, Ordering::Relaxed);
         self.stream.begin_anew();
         Ok(rotated)
     }

@@ -1,11 +1,12 @@
-//! Collections that are used again and again give back what a rare, large use needed.
+//! Collections that live long give back the memory that a rare, large use needed.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
 
 /// A collection whose memory can shrink.
 pub trait Trim {
-    /// Gives memory back if three quarters of it are unused, but for `kept_max` elements.
+    /// Gives memory back if more than three quarters of it are unused, but for `kept_max` elements.
+    /// A caller that trims after each removal copies no more elements than it removes.
     fn trim(&mut self, kept_max: usize);
 }
 
@@ -17,7 +18,7 @@ pub const fn kept_max<T>() -> usize {
 /// What to shrink to, if that is worth the copy.
 #[inline(always)]
 const fn smaller(len: usize, capacity: usize, kept_max: usize) -> Option<usize> {
-    if capacity <= kept_max || len >= capacity / 4 {
+    if capacity <= kept_max || 4 * len >= capacity {
         return None;
     }
     Some(if 2 * len > kept_max { 2 * len } else { kept_max })
@@ -76,6 +77,9 @@ mod tests {
         (0..99_990).for_each(|key| _ = map.remove(&key));
         map.trim(FEW);
         assert!(map.capacity() < 100 && map.len() == 10, "{}", map.capacity());
+        map.clear();
+        map.trim(0);
+        assert_eq!(map.capacity(), 0);
         let mut queue: VecDeque<u64> = (0..100_000).collect();
         queue.drain(..99_990);
         queue.trim(FEW);

@@ -1,0 +1,12 @@
+//! Numbers as text, as Redis reads and writes them: in requests, in replies and inside values. And
+//! the system's errors as text.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod float;
+mod parse;
+
+pub use error::error_text;
+pub use float::{FloatText, append_f64, format_f64, format_f64_as_digits};
+pub use parse::{parse_f64, parse_i64};
