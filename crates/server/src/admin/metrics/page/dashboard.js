@@ -515,8 +515,9 @@ function tellPersistence(answer) {
   const isSaving = info.rdb_bgsave_in_progress === '1';
   // Until there is one, the time is the server's start.
   const isNone = info.rdb_saves === '0' && info.rdb_last_bgsave_status === 'ok';
+  const last = `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`;
   const entries = [
-    ['Last snapshot', isNone ? 'none yet' : `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`],
+    ['Last snapshot', isNone ? 'none yet' : last],
     ['Changes since', count(Number(info.rdb_changes_since_last_save))],
     ['Snapshot at work', isSaving ? percent(info.current_save_keys_processed /
       Math.max(1, info.current_save_keys_total)) : 'none'],
