@@ -78,8 +78,8 @@ struct Trust {
 }
 
 /// Accepts the certificate of one of the authorities, as one is that signed itself. OpenSSL makes
-/// such certificates authorities unless told otherwise. Whoever has its key could sign any other
-/// certificate with it.
+/// such certificates authorities unless told otherwise. That trusts nobody else: the key of such a
+/// certificate could sign any other.
 fn verify_authority(
     certificate: &CertificateDer<'_>,
     authorities: &RootCertStore,
