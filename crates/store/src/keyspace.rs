@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bobbin_sync::RawLock;
 use bobbin_sync::order::Class;
@@ -38,6 +38,9 @@ pub struct Keyspace {
     /// From when on (Unix ms) each shard may have keys to expire. `i64::MAX`: never. These times
     /// are outside of the shards, so that looking for work reads few cache lines.
     due_ms: Box<[AtomicI64; SHARDS]>,
+    /// Which shards may have something, one bit each: those that had keys since a thread with the
+    /// gate last saw them empty. A key that comes and goes writes these lines only once.
+    used: Box<[AtomicU64; SHARDS / 64]>,
     /// Counts the keys of database 0 without a look at each shard. Boxed like the rest: if the
     /// keyspace itself had atomics, the compiler would read its pointers again and again.
     tally: Box<Tally>,
@@ -106,6 +109,7 @@ impl Keyspace {
             shards: boxed(ShardCell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
+            used: Box::new([const { AtomicU64::new(0) }; SHARDS / 64]),
             tally: Box::default(),
             cut_gauge: Arc::default(),
         }
@@ -258,7 +262,42 @@ impl Keyspace {
 
     /// Must be called after a shard was changed through the gate.
     pub fn refresh_hint(&self, gate: &mut GateGuard<'_>, index: usize) {
-        self.publish(index, self.exclusive(gate, index));
+        let shard = self.exclusive(gate, index);
+        self.publish(index, shard);
+        if shard.is_as_new() {
+            let (word, bit) = self.used_bit(index);
+            word.fetch_and(!bit, Ordering::Relaxed);
+        }
+    }
+
+    /// The first shard from `index` on that may have keys; `SHARDS` if there is none. A key that
+    /// another thread adds at this moment may be missing.
+    pub fn next_used(&self, index: usize) -> usize {
+        let Some(words) = self.used.get(index / 64..) else { return SHARDS };
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        next_in_bits(words, index)
+    }
+
+    fn used_bit(&self, index: usize) -> (&AtomicU64, u64) {
+        (&self.used[index / 64], 1 << (index % 64))
+    }
+
+    /// Counts keys of database 0 that a shard got or lost. Most commands add and remove none.
+    #[inline(never)]
+    fn count(&self, index: usize, before: u32, len: u32) {
+        if before == 0 {
+            self.note_used(index);
+        }
+        self.tally.add(i64::from(len) - i64::from(before));
+    }
+
+    /// Notes that a shard is no longer empty.
+    #[cold]
+    fn note_used(&self, index: usize) {
+        let (word, bit) = self.used_bit(index);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
     }
 
     /// Prefetches the cache line of the key's shard for writing, because the lock will be taken.
@@ -341,12 +380,16 @@ impl Keyspace {
         let (before, len) = (cell.len.load(Ordering::Relaxed), first.len() as u32);
         if before != len {
             cell.len.store(len, Ordering::Relaxed);
-            self.tally.add(i64::from(len) - i64::from(before));
+            self.count(index, before, len);
         }
         // If the shard was plain and still is, no other cache line is needed.
         let has_more = u32::from(shard.has_more());
-        if has_more | cell.has_more.load(Ordering::Relaxed) != 0 {
-            cell.has_more.store(has_more, Ordering::Relaxed);
+        let had_more = cell.has_more.load(Ordering::Relaxed);
+        if has_more | had_more != 0 {
+            if has_more != had_more {
+                cell.has_more.store(has_more, Ordering::Relaxed);
+                self.note_used(index);
+            }
             let due_ms = shard.next_due_ms().unwrap_or(i64::MAX);
             // This cache line holds the times of eight shards, so it is written only when a time
             // changes.
@@ -355,6 +398,20 @@ impl Keyspace {
             }
         }
     }
+}
+
+/// The first bit from `index` on that is set. `words` begin with that of the index.
+pub fn next_in_bits(words: impl Iterator<Item = u64>, index: usize) -> usize {
+    let mut start = index / 64 * 64;
+    let mut mask = u64::MAX << (index % 64);
+    for word in words {
+        let rest = word & mask;
+        if rest != 0 {
+            return start + rest.trailing_zeros() as usize;
+        }
+        (start, mask) = (start + 64, u64::MAX);
+    }
+    SHARDS
 }
 
 /// An array with an element for each shard, so that an index from a hash needs no check. It is too
@@ -487,6 +544,41 @@ mod tests {
         keyspace.lock(keyspace.hash(b"k").shard()).swap(0, 9);
         assert_eq!(get(&keyspace, 0, b"k").unwrap(), b"nine");
         assert_eq!(get(&keyspace, 9, b"k").unwrap(), b"zero");
+    }
+
+    #[test]
+    fn shards_that_may_have_keys_are_known() {
+        let (keyspace, gate) = (Keyspace::new(3), crate::Gate::new(1));
+        let used = || {
+            let mut used = Vec::new();
+            let mut index = keyspace.next_used(0);
+            while index < SHARDS {
+                used.push(index);
+                index = keyspace.next_used(index + 1);
+            }
+            used
+        };
+        assert_eq!((used(), keyspace.next_used(SHARDS)), (vec![], SHARDS));
+        let mut expected = Vec::new();
+        for number in 0..200u32 {
+            let key = number.to_string();
+            // The last ones have keys in another database, or only with an expiry.
+            let expire = if number % 2 == 0 { Expire::Clear } else { Expire::At(5) };
+            set(&keyspace, number / 100, key.as_bytes(), b"v", expire);
+            expected.push(keyspace.hash(key.as_bytes()).shard());
+            expected.sort_unstable();
+            expected.dedup();
+            assert_eq!(used(), expected);
+        }
+        let emptied = expected.remove(7);
+        let mut guard = gate.take();
+        let shard = keyspace.exclusive(&mut guard, emptied);
+        for database in 0..shard.databases() {
+            drop(shard.take(database));
+        }
+        keyspace.refresh_hint(&mut guard, emptied);
+        keyspace.refresh_hint(&mut guard, expected[0]);
+        assert_eq!(used(), expected, "a thread with the gate sees an empty shard");
     }
 
     #[test]

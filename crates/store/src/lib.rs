@@ -22,6 +22,6 @@ pub use entry::access::{AccessClock, AccessPolicy};
 pub use entry::{EntryMut, EntryRef, KEY_LEN_MAX, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};
 pub use hash::{Hasher, KeyHash};
-pub use keyspace::{Keyspace, SHARDS, ShardGuard};
+pub use keyspace::{Keyspace, SHARDS, ShardGuard, next_in_bits};
 pub use shard::{CutHandle, Database, Piece, Shard};
 pub use value::{DefragCursor, Defragmenter, Encoding, ValueType};

@@ -1,7 +1,6 @@
 //! Commands about whole databases: FLUSHALL, FLUSHDB, SWAPDB, DBSIZE.
 
 use bobbin_resp::Reply;
-use bobbin_store::SHARDS;
 use bobbin_store::shard::Database;
 
 use crate::engine::command::job::{Job, Slice};
@@ -38,8 +37,8 @@ pub(super) fn flush_everything(call: &mut Call<'_>) {
 fn flushdb(call: &mut Call<'_>) -> Outcome {
     let in_background = frees_in_background(call)?;
     call.data.propagate(call.args);
-    let database = call.client.database;
-    let flushed = (0..SHARDS).map(|index| call.data.flush(index, database)).collect();
+    let (database, mut flushed) = (call.client.database, Vec::new());
+    call.data.each_used(|data, index| flushed.push(data.flush(index, database)));
     call.data.all_changed();
     dispose(call, flushed, in_background);
     Ok(())
@@ -90,7 +89,7 @@ fn swapdb(call: &mut Call<'_>) -> Outcome {
     let index = |number: i32| u32::try_from(number).ok().filter(|&n| i64::from(n) < databases);
     let (Some(a), Some(b)) = (index(a), index(b)) else { return Err(Failure::NO_DATABASE) };
     if a != b {
-        (0..SHARDS).for_each(|index| call.data.swap(index, a, b));
+        call.data.each_used(|data, index| data.swap(index, a, b));
         call.data.all_changed();
     }
     call.data.counters.dirty += 1;

@@ -113,6 +113,11 @@ impl Shard {
         self.others.is_some() || self.first.expiry.is_some()
     }
 
+    /// Whether the shard has no key, and no memory for keys.
+    pub(crate) fn is_as_new(&self) -> bool {
+        !self.has_more() && self.first.table.memory() == 0
+    }
+
     /// Database 0.
     #[inline(always)]
     pub(crate) const fn first(&self) -> &Database {

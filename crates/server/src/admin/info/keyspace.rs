@@ -1,7 +1,7 @@
 //! The section of databases.
 
 use bobbin_store::value::Hash;
-use bobbin_store::{Database, EntryRef, SHARDS};
+use bobbin_store::{Database, EntryRef};
 
 use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
@@ -64,11 +64,11 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
     let mut figures = KeyspaceFigures::default();
     let now_ms = data.conditions.now_ms;
     let mut first = DatabaseFigures::default();
-    for index in 0..SHARDS {
+    data.each_used(|data, index| {
         if let Some((keys, table_bytes)) = data.plain_figures(index) {
             first.keys += keys;
             first.table_bytes += table_bytes;
-            continue;
+            return;
         }
         let random = data.random.next_u32();
         data.visit(index, |shard| {
@@ -94,7 +94,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 }
             }
         });
-    }
+    });
     figures.overhead_bytes += first.table_bytes;
     if first.keys > 0 {
         let sum = figures.database(0);

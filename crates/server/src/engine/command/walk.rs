@@ -54,7 +54,7 @@ impl KeyWalk {
         mut f: impl FnMut(EntryRef<'_>),
     ) -> Option<usize> {
         while !self.is_done() && data.len(self.shard, self.database) == 0 {
-            self.next_shard();
+            self.go_to_shard(data.next_used(self.shard + 1));
         }
         if self.is_done() {
             return Some(0);
@@ -98,13 +98,13 @@ impl KeyWalk {
         data.expire_keys(self.shard, database, &dead);
         match next {
             Some(position) => self.position = position,
-            None => self.next_shard(),
+            None => self.go_to_shard(self.shard + 1),
         }
         Some(looks)
     }
 
-    const fn next_shard(&mut self) {
-        self.shard += 1;
+    const fn go_to_shard(&mut self, shard: usize) {
+        self.shard = shard;
         self.position = 0;
     }
 }

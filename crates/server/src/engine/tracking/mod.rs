@@ -37,6 +37,8 @@ use crate::engine::server::{Server, Switch};
 #[derive(Default)]
 pub struct Tracking {
     registry: RwLock<TrackingRegistry>,
+    /// Whether a client has ever tracked. Set with the gate held.
+    is_in_use: AtomicBool,
     /// Whether a client wants to be told of all changes. Set with the gate held.
     broadcasts: AtomicBool,
     /// The number of keys that were ever added to the shards' tables.
@@ -81,6 +83,7 @@ impl Tracking {
         let mut registry = self.registry.write();
         f(&mut registry);
         server.switches.set(Switch::TRACKED, !registry.readers.is_empty());
+        self.is_in_use.fetch_or(!registry.readers.is_empty(), Ordering::Relaxed);
         self.broadcasts.store(!registry.prefixes.is_empty(), Ordering::Relaxed);
     }
 }

@@ -104,6 +104,11 @@ impl Tracker {
         self.server.tracking.broadcasts()
     }
 
+    /// Whether no client has ever tracked.
+    pub fn is_new(&self) -> bool {
+        !self.server.tracking.is_in_use.load(Ordering::Relaxed)
+    }
+
     /// Whether a client still tracks.
     pub fn is_there(&self, id: u64) -> bool {
         self.server.tracking.registry.read().readers.contains_key(&id)

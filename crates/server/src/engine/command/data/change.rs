@@ -3,7 +3,7 @@
 use bobbin_store::shard::{Database, Expire};
 use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{AnyCollection, Collection};
-use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, SHARDS, Shard, ValueRef};
+use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef};
 
 use super::super::Failure;
 use super::gathered::ReadyKeys;
@@ -262,10 +262,10 @@ impl Data {
     /// Removes all keys of all databases; the gate is held. Returns the databases, to be freed.
     pub fn flush_all(&mut self) -> Vec<Database> {
         let mut flushed = Vec::new();
-        for index in 0..SHARDS {
-            let databases = self.visit(index, |shard| shard.databases());
-            flushed.extend((0..databases).map(|database| self.flush(index, database)));
-        }
+        self.each_used(|data, index| {
+            let databases = data.visit(index, |shard| shard.databases());
+            flushed.extend((0..databases).map(|database| data.flush(index, database)));
+        });
         self.all_changed();
         flushed
     }

@@ -3,7 +3,7 @@
 use bobbin_store::shard::Database;
 use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{Collection, StringRef};
-use bobbin_store::{AccessPolicy, EntryMut, EntryRef, SHARDS, ValueType};
+use bobbin_store::{AccessPolicy, EntryMut, EntryRef, ValueType};
 
 use super::super::Failure;
 use super::holding::HeldShards;
@@ -208,7 +208,11 @@ impl Data {
     pub fn total(&mut self, database: u32) -> usize {
         match self.unit.held {
             HeldShards::None if database == 0 => self.holding.keyspace.len_of_first(),
-            _ => (0..SHARDS).map(|index| self.len(index, database)).sum(),
+            _ => {
+                let mut total = 0;
+                self.each_used(|data, index| total += data.len(index, database));
+                total
+            }
         }
     }
 

@@ -156,6 +156,9 @@ impl Data {
 
     /// Declares all copies of all keys invalid; the gate is held.
     pub fn all_changed(&mut self) {
+        if self.audience.tracker.as_ref().is_some_and(|tracker| tracker.is_new()) {
+            return;
+        }
         for index in 0..SHARDS {
             self.visit(index, Shard::untrack_all);
         }

@@ -8,7 +8,9 @@
 mod aside;
 
 use bobbin_store::shard::Database;
-use bobbin_store::{Cut, Gate, GateGuard, KeyHash, Keyspace, Member, SHARDS, Shard, ShardGuard};
+use bobbin_store::{
+    Cut, Gate, GateGuard, KeyHash, Keyspace, Member, SHARDS, Shard, ShardGuard, next_in_bits,
+};
 
 pub use self::aside::Aside;
 use super::Data;
@@ -419,6 +421,27 @@ impl Data {
         self.visit_with(index, |shard, _| f(shard))
     }
 
+    /// The first shard from `index` on that may have keys; `SHARDS` if there is none. A key that
+    /// another thread adds at this moment may be missing.
+    pub fn next_used(&self, index: usize) -> usize {
+        let Holding { keyspace, looked_at, .. } = &self.holding;
+        match self.unit.held {
+            HeldShards::None => keyspace.next_used(index),
+            HeldShards::All(_) => keyspace.next_used(index).min(looked_at.next(index)),
+            // What the unit itself has added is not known yet.
+            _ => index,
+        }
+    }
+
+    /// Calls `f` with each shard that may have keys.
+    pub fn each_used(&mut self, mut f: impl FnMut(&mut Self, usize)) {
+        let mut index = self.next_used(0);
+        while index < SHARDS {
+            f(self, index);
+            index = self.next_used(index + 1);
+        }
+    }
+
     /// As `visit`, but tells `f` whether another thread has the shard reserved.
     pub fn visit_with<R>(&mut self, index: usize, f: impl FnOnce(&mut Shard, bool) -> R) -> R {
         match &mut self.unit.held {
@@ -473,6 +496,12 @@ impl SeenShards {
     #[inline(always)]
     fn note(&mut self, shard: usize) {
         self.0[shard / 64] |= 1 << (shard % 64);
+    }
+
+    /// The first shard of the set from one on; `SHARDS` if there is none.
+    fn next(&self, shard: usize) -> usize {
+        let words = self.0.get(shard / 64..).unwrap_or_default();
+        next_in_bits(words.iter().copied(), shard)
     }
 
     /// Calls `f` with each shard of the set, and empties the set.
