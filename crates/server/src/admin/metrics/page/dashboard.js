@@ -476,9 +476,9 @@ function tellClients(answer, before) {
   const old = new Map(from.clients.map((client) => [client.id, client]));
   const rows = clients.map((client) => {
     const was = old.get(client.id);
-    // One that is new was not there before because it had sent nothing.
-    const before_count = was ? was.commands : client.age_s < elapsed_s ? 0 : NaN;
-    return { client, rate: (client.commands - before_count) / elapsed_s };
+    // A client that is younger than the older answer had sent nothing then.
+    const sent = was ? was.commands : client.age_s < elapsed_s ? 0 : NaN;
+    return { client, rate: (client.commands - sent) / elapsed_s };
   });
   rows.sort((a, b) => (b.rate || 0) - (a.rate || 0) || b.client.memory - a.client.memory);
   showClients(details
@@ -516,7 +516,8 @@ function tellPersistence(answer) {
   // Until there is one, the time is the server's start.
   const isNone = info.rdb_saves === '0' && info.rdb_last_bgsave_status === 'ok';
   const entries = [
-    ['Last snapshot', isNone ? 'none yet' : `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`],
+    ['Last snapshot',
+      isNone ? 'none yet' : `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`],
     ['Changes since', count(Number(info.rdb_changes_since_last_save))],
     ['Snapshot at work', isSaving ? percent(info.current_save_keys_processed /
       Math.max(1, info.current_save_keys_total)) : 'none'],
