@@ -319,6 +319,49 @@ fn the_menu_of_completions() {
     terminal.sees("PONG\r\n");
 }
 
+/// On a low terminal there is a list instead of the menu, and on a dumb one nothing.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn terminals_without_a_menu() {
+    let server = TestServer::bobbin(&[]);
+    let mut connection = server.connect();
+    for key in ["visits", "visitors"] {
+        connection.call(&["SET", key, key]).unwrap();
+    }
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    let size = Winsize { ws_row: 5, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal.keyboard, size).unwrap();
+    terminal.keys("get visi\t");
+    terminal.sees("visitors  string");
+    terminal.sees("visits    string");
+    terminal.keys("s\r");
+    terminal.sees("\"visits\"\r\n");
+    assert!(!terminal.screen.lock().unwrap().contains("\x1b[7m"));
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &[("TERM", "dumb")]);
+    terminal.sees("> ");
+    terminal.keys("get visits\r");
+    terminal.sees("\"visits\"\r\n");
+    assert!(!terminal.screen.lock().unwrap().contains('\x1b'));
+}
+
+/// Settings of `~/.valkeyclirc` hold from the beginning.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn settings_to_begin_with() {
+    let server = TestServer::bobbin(&[]);
+    let file = server.folder().join("settings");
+    std::fs::write(&file, "# mine\n:set timing\n\n:set pretty\n").unwrap();
+    let environment = [("VALKEYCLI_RCFILE", file.to_str().unwrap())];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+    terminal.sees("> ");
+    terminal.keys("set document \"[1]\"\r");
+    terminal.sees("OK\r\n(");
+    terminal.sees(" ms)\r\n");
+    terminal.keys("get document\r");
+    terminal.sees("(JSON, 3 bytes)");
+}
+
 /// One Tab lists a hundred keys, and looks at 20,000 at most.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
