@@ -581,6 +581,7 @@ async function ask() {
     const last = answers[answers.length - 1];
     const since = last ? `since ${clock(last.time_ms)}` : 'yet';
     if (!isPaused) setState(`No answer ${since}`, 'bad');
+    document.title = 'No answer – Bobbin';
     console.warn(error);
   }
   isAsking = false;
