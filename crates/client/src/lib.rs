@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod nearest;
 mod stream;
 mod target;
 mod tls;
@@ -19,6 +20,7 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
+pub use nearest::nearest;
 use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{ServerAddress, Target, UrlError};

@@ -190,6 +190,11 @@ fn hints_completion_and_help() {
     terminal.sees("GETRANGE");
     terminal.keys("\r");
     terminal.sees("summary:");
+    for (line, meant) in [("gte a", "GET"), ("config gte maxmemory", "CONFIG GET")] {
+        terminal.keys(&format!("{line}\r"));
+        terminal.sees("(error) ERR unknown ");
+        terminal.sees(&format!("Did you mean {meant}?\r\n"));
+    }
     terminal.keys(":set nohints\r");
     terminal.sees("> ");
     let before = terminal.seen;
