@@ -116,6 +116,8 @@ export async function checkSignIn(open, { secret, user, password }, check) {
   const stranger = await open();
   await live(stranger.page);
   check('sign in: a stranger sees figures alone', !(await text(stranger.page)).includes(secret));
+  check('sign in: a snapshot that was never made has no time',
+    (await stranger.page.textContent('#persistence-facts')).includes('Last snapshotnone yet'));
   check('sign in: a stranger is offered to sign in', await stranger.page.isVisible('#sign-in'));
   const [response] = await Promise.all([
     stranger.page.waitForResponse((answer) => answer.url().endsWith('/sign-in')),

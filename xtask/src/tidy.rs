@@ -30,6 +30,9 @@ pub(crate) fn check() -> TaskResult {
             check_width(file, &text, &mut faults);
             type_names.note(file, &text);
         }
+        if file == README {
+            check_length(file, &text, &mut faults);
+        }
         if file.starts_with("crates/") && PAGE_FILES.iter().any(|end| file.ends_with(end)) {
             check_length(file, &text, &mut faults);
             check_page(file, &text, &mut faults);
@@ -78,7 +81,11 @@ fn listed() -> Result<String, String> {
 fn check_length(file: &str, text: &str, faults: &mut Vec<String>) {
     let lines = text.lines().count();
     let is_server = file.starts_with("crates/server/src/") && file.ends_with(".rs");
-    let limit = if is_server { SERVER_LINES_MAX } else { FILE_LINES_MAX };
+    let limit = match file {
+        README => README_LINES_MAX,
+        _ if is_server => SERVER_LINES_MAX,
+        _ => FILE_LINES_MAX,
+    };
     if lines > limit {
         faults.push(format!("{file}: {lines} lines, more than {limit}; split it"));
     }
@@ -187,6 +194,9 @@ fn check_dependencies(file: &Path, text: &str, faults: &mut Vec<String>) {
 const OWN_FILE: &str = "xtask/src/tidy.rs";
 const WIDTH_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 1000;
+const README: &str = "README.md";
+/// A screen.
+const README_LINES_MAX: usize = 48;
 /// Of a file of the server.
 const SERVER_LINES_MAX: usize = 600;
 const FILE_BYTES_MAX: usize = 1 << 20;
@@ -327,8 +337,9 @@ mod tests {
         let mut faults = Vec::new();
         check_length("a.rs", &"x\n".repeat(FILE_LINES_MAX + 1), &mut faults);
         check_length("crates/server/src/a.rs", &"x\n".repeat(SERVER_LINES_MAX + 1), &mut faults);
+        check_length(README, &"x\n".repeat(README_LINES_MAX + 1), &mut faults);
         check_words("a.rs", "fine\n// TODO: later", &mut faults);
-        assert_eq!(faults.len(), 3, "{faults:?}");
-        assert!(faults[2].starts_with("a.rs:2:"));
+        assert_eq!(faults.len(), 4, "{faults:?}");
+        assert!(faults[3].starts_with("a.rs:2:"));
     }
 }

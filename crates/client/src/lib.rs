@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod nearest;
 mod stream;
 mod target;
 mod tls;
@@ -20,6 +21,7 @@ use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
 pub use bobbin_text::error_text;
+pub use nearest::nearest;
 use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{ServerAddress, Target, UrlError};

@@ -1,11 +1,42 @@
 //! Rights end to end: no command gets by the check, on no worker, and files of users outlive the
 //! server.
 
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 
 use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
 mod common;
+
+/// With `local` DEBUG is for clients of this machine, not for those that come by an address of the
+/// network. There is none to try that with on a machine without a network.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn debugging_is_for_local_clients() {
+    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    // It sends nothing: the system only chooses the address to send from.
+    let outer = socket.connect("198.51.100.1:9").and_then(|()| socket.local_addr()).ok();
+    let outer = outer.map(|address| address.ip()).filter(|address| !address.is_loopback());
+    for (value, is_local_allowed, is_outer_allowed) in
+        [("no", false, false), ("local", true, false), ("yes", true, true)]
+    {
+        let arguments =
+            ["--enable-debug-command", value, "--bind", "0.0.0.0", "--protected-mode", "no"];
+        common::on_both(&arguments, |name, server| {
+            let ask = |address: IpAddr, is_allowed: bool| {
+                let address = SocketAddr::new(address, server.address().port());
+                let mut client = TestConnection::open(address).expect("it listens");
+                let reply = client.say("DEBUG PROTOCOL integer").text();
+                let is_refused = reply.starts_with("ERR DEBUG command not allowed.");
+                assert_eq!((reply == "12345", is_refused), (is_allowed, !is_allowed), "{name}");
+            };
+            ask(server.address().ip(), is_local_allowed);
+            if let Some(outer) = outer {
+                ask(outer, is_outer_allowed);
+            }
+        });
+    }
+}
 
 /// Every command in the registry, as users without rights: plainly, within MULTI, and from a
 /// script. All are refused but those that every user needs to say who he is.

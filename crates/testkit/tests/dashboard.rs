@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::server::free_port;
-use bobbin_testkit::{TestConnection, TestServer, until};
+use bobbin_testkit::{ReplyFrame, TestConnection, TestServer, until};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -313,6 +313,73 @@ fn lists_are_limited_and_stuck_workers_not_awaited() {
     assert_eq!(of["left_out"]["clients"], 51);
     assert_eq!(stuck.receive().expect("a reply").text(), "OK");
     drop(clients);
+}
+
+/// What there may be much of, the page is told of in part, and of how much is left out.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn long_lists_are_told_in_part() {
+    let (server, port) =
+        serve(&["--slowlog-log-slower-than", "0", "--enable-debug-command", "yes"]);
+    let mut client = server.connect();
+    client.say("DEBUG POPULATE 40000");
+    for number in 0..40 {
+        client.say(&format!("DEBUG LOG line-{number}"));
+    }
+    // More than 64 commands, most of which are refused for want of arguments.
+    let names = client.say("COMMAND LIST FILTERBY ACLCAT read");
+    let names: Vec<String> = names.items().iter().map(ReplyFrame::text).collect();
+    assert!(names.len() > 70, "{names:?}");
+    for name in &names {
+        client.say(name);
+    }
+    let mut of = status(port);
+    let len = |list: &Value| list.as_array().map(Vec::len);
+    for (list, shown) in [("commands", 64), ("slow", 32), ("log", 32)] {
+        assert_eq!(len(&of[list]), Some(shown), "{list}");
+    }
+    for list in ["commands", "slow"] {
+        assert!(of["left_out"][list].as_u64() > Some(0), "{list}: {}", of["left_out"]);
+    }
+    let newest = &of["log"][0]["text"];
+    assert!(newest.as_str().is_some_and(|text| text.ends_with("line-39")), "{newest}");
+    let sampled = |of: &Value| -> u64 {
+        let kinds = of["keys"]["kinds"].as_array().expect("a list");
+        kinds.iter().filter_map(|kind| kind["keys"].as_u64()).sum()
+    };
+    let started = Instant::now();
+    while sampled(&of) == 0 {
+        assert!(started.elapsed() < SOON, "{of}");
+        std::thread::sleep(Duration::from_millis(200));
+        of = status(port);
+    }
+    assert!(sampled(&of) <= 16_384, "{}", of["keys"]["kinds"]);
+    assert_eq!(len(&of["keys"]["largest"]), Some(10));
+}
+
+/// One request for a connection, which is closed as well when none comes for some seconds.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn connections_end_with_their_request() {
+    let (_server, port) = serve(&[]);
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let connect = || {
+        let stream = TcpStream::connect_timeout(&address, SOON).expect("it listens");
+        stream.set_read_timeout(Some(SOON)).expect("a socket");
+        stream
+    };
+    let mut silent = connect();
+    let mut double = connect();
+    let request = format!("HEAD /metrics HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n");
+    double.write_all(request.repeat(2).as_bytes()).expect("sent");
+    let mut heard = Vec::new();
+    // What was not read resets the connection.
+    let _ = double.read_to_end(&mut heard);
+    let heard = String::from_utf8_lossy(&heard);
+    assert!(heard.matches("HTTP/1.1 ").count() <= 1, "{heard}");
+    let head = get(port, "/metrics", "").0;
+    assert!(head.contains("\r\nConnection: close"), "{head}");
+    assert_eq!(silent.read(&mut [0; 16]).expect("an end"), 0);
 }
 
 /// Of connections that say nothing there are 16 at most: the oldest goes when another one comes.

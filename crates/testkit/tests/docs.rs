@@ -55,6 +55,52 @@ fn defaults_are_as_they_are_told() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
+/// What keys take is what docs/operations.md tells for sizing. It tells of resident bytes: most of
+/// them are in use.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn sizes_are_as_they_are_told() {
+    let page = peers::repository().join("docs/operations.md");
+    let page = std::fs::read_to_string(page).expect("a page");
+    let value = "v".repeat(32);
+    let fields: String = (0..10).map(|field| format!(" field{field} value{field}")).collect();
+    let commands: [(&str, &dyn Fn(usize) -> String); 4] = [
+        ("a key of 16 bytes with a value of 32", &|at| format!("SET key:{at:012} {value}")),
+        ("the same with a time to live", &|at| format!("SET key:{at:012} {value} EX 9999")),
+        ("a hash of ten fields", &|at| format!("HSET key:{at:012}{fields}")),
+        ("a member of a large sorted set", &|at| format!("ZADD set {} member:{at:09}", at * 7919)),
+    ];
+    for (what, command) in commands {
+        let server = TestServer::bobbin(&["--io-threads", "2"]);
+        let mut client = server.connect();
+        let before = used_memory(&server);
+        for start in (0..KEYS).step_by(BATCH) {
+            let batch: String = (start..start + BATCH).map(|at| command(at) + "\r\n").collect();
+            client.send_raw(batch.as_bytes()).expect("sent");
+            for _ in 0..BATCH {
+                assert!(!client.receive().expect("a reply").is_error(), "{what}");
+            }
+        }
+        assert_size(&page, what, (used_memory(&server) - before) / KEYS as f64);
+    }
+}
+
+fn used_memory(server: &TestServer) -> f64 {
+    server.info("used_memory").parse().expect("a number")
+}
+
+/// The second column of the row has the size, or its bounds.
+fn assert_size(page: &str, what: &str, used: f64) {
+    let row = page.lines().find(|line| line.starts_with(&format!("| {what} |")));
+    let told = row.and_then(|row| row.split('|').nth(2)).expect("the page has a row");
+    let numbers = told.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
+    let most = numbers.fold(0.0, f64::max);
+    assert!((0.75 * most..=most).contains(&used), "{what}: {used} bytes in use, told are {told}");
+}
+
+const KEYS: usize = 100_000;
+const BATCH: usize = 1000;
+
 /// Options and defaults by the rows of tables that have columns for both. A row may have several.
 fn defaults_in_tables(page: &str) -> Vec<(String, String)> {
     let cells = |line: &str| -> Vec<String> {

@@ -9,6 +9,8 @@ pub mod redis;
 
 use std::ops::{Bound, RangeBounds};
 
+use bobbin_client::nearest;
+
 pub use common::Common;
 pub use generate::{completion, man_page};
 
@@ -84,9 +86,12 @@ impl<S: AsMut<Common>> Grammar<S> {
             }
             let (name, mut value) = self.split(argument);
             let Some(flag) = self.find(name) else {
-                return Err(NoSettings::Error(format!(
-                    "Unknown option '{name}'; --help lists the options"
-                )));
+                let meant = nearest(name, self.names());
+                let meant = meant.map_or_else(
+                    || "--help lists the options".to_owned(),
+                    |meant| format!("did you mean '{meant}'?"),
+                );
+                return Err(NoSettings::Error(format!("Unknown option '{name}'; {meant}")));
             };
             if flag.takes_value() && value.is_none() {
                 value = arguments.get(at).map(String::as_str);
@@ -139,6 +144,13 @@ impl<S: AsMut<Common>> Grammar<S> {
             let mut common = self.connection.iter().chain(self.shared.iter().copied().flatten());
             common.find(|flag| flag.names.contains(&name)).map(Found::Common)
         })
+    }
+
+    /// The names of all flags.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let common = self.connection.iter().chain(self.shared.iter().copied().flatten());
+        let common = common.flat_map(|flag| flag.names.iter().copied());
+        self.flags.iter().flat_map(|flag| flag.names.iter().copied()).chain(common)
     }
 
     /// A flag's name and, where it is attached to it, its value.
@@ -263,6 +275,7 @@ mod tests {
     fn bad_arguments_are_one_line() {
         for (line, error) in [
             ("--bogus", "Unknown option '--bogus'; --help lists the options"),
+            ("--thread 2", "Unknown option '--thread'; did you mean '--threads'?"),
             ("-c", "Option '-c' needs a value"),
             ("-c x", "Option '-c': 'x' is not a whole number from 0 to 1000000"),
             ("-n 0", "Option '-n': '0' is not a whole number from 1 on"),

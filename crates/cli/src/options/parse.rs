@@ -1,6 +1,6 @@
 //! Reading the command line.
 
-use bobbin_client::{AddressFamily, ServerAddress};
+use bobbin_client::{AddressFamily, ServerAddress, nearest};
 
 use super::{
     Mode, Options, ProtocolChoice, StandardInput,
@@ -61,8 +61,11 @@ fn try_parse(
             Some(_) if argument == b"-h" => options.choose(Mode::Help),
             _ => {
                 let argument = String::from_utf8_lossy(argument);
+                let meant = flag.is_none().then(|| nearest(&argument, table::names())).flatten();
+                let meant =
+                    meant.map_or_else(String::new, |name| format!("\nDid you mean '{name}'?"));
                 return Err(format!(
-                    "Unrecognized option or bad number of arguments for: '{argument}'"
+                    "Unrecognized option or bad number of arguments for: '{argument}'{meant}"
                 ));
             }
         }
@@ -220,6 +223,11 @@ mod tests {
         for (line, text) in [
             ("-p", "Unrecognized option or bad number of arguments for: '-p'"),
             ("--nonsense", "Unrecognized option or bad number of arguments for: '--nonsense'"),
+            (
+                "--hotkey",
+                "Unrecognized option or bad number of arguments for: '--hotkey'\n\
+                 Did you mean '--hotkeys'?",
+            ),
             ("-p 70000", "Invalid server port."),
             ("-t -1", "Invalid connection timeout for -t."),
             ("-x -X tag", "Options -x and -X are mutually exclusive."),

@@ -1,7 +1,7 @@
 //! What the server says about its commands: COMMAND DOCS, read into a tree of arguments. Help,
 //! completion and hints come from it; nothing is known of commands beside it.
 
-use bobbin_client::{RespClient, Value};
+use bobbin_client::{RespClient, Value, nearest};
 
 /// All commands and their subcommands, by name.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +93,24 @@ impl Docs {
                 && command.words.iter().zip(words).all(|(name, word)| is_word(name, word))
         };
         self.commands.iter().filter(begins).max_by_key(|command| command.words.len())
+    }
+
+    /// The command that a line most likely means which begins with words of none.
+    pub fn nearest(&self, words: &[Vec<u8>]) -> Option<String> {
+        let word = |at: usize| Some(std::str::from_utf8(words.get(at)?).ok()?.to_uppercase());
+        let names_at = |at: usize| self.commands.iter().filter_map(move |it| it.words.get(at));
+        let first = word(0)?;
+        if !names_at(0).any(|name| *name == first) {
+            return nearest(&first, names_at(0).map(String::as_str)).map(str::to_owned);
+        }
+        let second = word(1)?;
+        let commands = self.commands.iter().filter(|command| command.words[0] == first);
+        let seconds: Vec<&str> =
+            commands.filter_map(|command| command.words.get(1)).map(String::as_str).collect();
+        if seconds.contains(&&*second) {
+            return None;
+        }
+        nearest(&second, seconds).map(|second| format!("{first} {second}"))
     }
 
     fn read_command(&mut self, words: &[&str], specification: &Value) {

@@ -164,6 +164,10 @@ impl Shell {
                 session.pages = self.preferences.pager && self.lines.is_typed() && is_single;
                 run_timed(session, &words, repeat, self.preferences.timing);
                 session.pages = false;
+                let meant = self.docs.as_ref().and_then(|docs| docs.nearest(&words));
+                if let Some(meant) = meant {
+                    out!("Did you mean {meant}?\n");
+                }
             }
         }
         self.ask_docs(session);

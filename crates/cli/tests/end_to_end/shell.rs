@@ -190,6 +190,11 @@ fn hints_completion_and_help() {
     terminal.sees("GETRANGE");
     terminal.keys("\r");
     terminal.sees("summary:");
+    for (line, meant) in [("gte a", "GET"), ("config gte maxmemory", "CONFIG GET")] {
+        terminal.keys(&format!("{line}\r"));
+        terminal.sees("(error) ERR unknown ");
+        terminal.sees(&format!("Did you mean {meant}?\r\n"));
+    }
     terminal.keys(":set nohints\r");
     terminal.sees("> ");
     let before = terminal.seen;
@@ -319,6 +324,70 @@ fn the_menu_of_completions() {
     terminal.sees("PONG\r\n");
 }
 
+/// On a low terminal there is a list instead of the menu, and on a dumb one nothing.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn terminals_without_a_menu() {
+    let server = TestServer::bobbin(&[]);
+    let mut connection = server.connect();
+    for key in ["visits", "visitors"] {
+        connection.call(&["SET", key, key]).unwrap();
+    }
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    let size = Winsize { ws_row: 5, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&terminal.keyboard, size).unwrap();
+    terminal.keys("get visi\t");
+    terminal.sees("visitors  string");
+    terminal.sees("visits    string");
+    terminal.keys("s\r");
+    terminal.sees("\"visits\"\r\n");
+    assert!(!terminal.screen.lock().unwrap().contains("\x1b[7m"));
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &[("TERM", "dumb")]);
+    terminal.sees("> ");
+    terminal.keys("get visits\r");
+    terminal.sees("\"visits\"\r\n");
+    assert!(!terminal.screen.lock().unwrap().contains('\x1b'));
+}
+
+/// Settings of `~/.valkeyclirc` hold from the beginning.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn settings_to_begin_with() {
+    let server = TestServer::bobbin(&[]);
+    let file = server.folder().join("settings");
+    std::fs::write(&file, "# mine\n:set timing\n\n:set pretty\n").unwrap();
+    let environment = [("VALKEYCLI_RCFILE", file.to_str().unwrap())];
+    let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+    terminal.sees("> ");
+    terminal.keys("set document \"[1]\"\r");
+    terminal.sees("OK\r\n(");
+    terminal.sees(" ms)\r\n");
+    terminal.keys("get document\r");
+    terminal.sees("(JSON, 3 bytes)");
+}
+
+/// One Tab lists a hundred keys, and looks at 20,000 at most.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn keys_of_a_large_database_are_completed_in_part() {
+    let server = TestServer::bobbin(&["--enable-debug-command", "yes"]);
+    let mut connection = server.connect();
+    connection.call(&["DEBUG", "POPULATE", "40000", "user"]).unwrap();
+    let mut terminal = Terminal::open(&server, &[], None);
+    terminal.sees("> ");
+    terminal.keys("get user:\t");
+    terminal.sees("  1 of 100");
+    terminal.keys("\x03");
+    connection.say("CONFIG RESETSTAT");
+    terminal.keys("get none:\t\x15ping\r");
+    terminal.sees("PONG\r\n");
+    let scans = server.info("cmdstat_scan");
+    let calls = scans.split([',', '=']).nth(1).and_then(|calls| calls.parse::<u32>().ok());
+    // On a slow machine a second is over before.
+    assert!(calls.is_some_and(|calls| (1..=20).contains(&calls)), "{scans}");
+}
+
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn pretty_values() {
@@ -380,6 +449,17 @@ fn a_pager_for_long_replies() {
     terminal.sees("  1) \"member 0\"\r\n");
     terminal.keys(":set nopager\rlrange long 0 -1\r");
     terminal.sees("  1) \"member 0\"\r\n");
+    // `less` is told how to show it, unless the user has said that.
+    let set_otherwise = std::env::var("LESS").unwrap_or_else(|_| "FRX".to_owned());
+    for (own, told) in [(None, &*set_otherwise), (Some("S"), "S")] {
+        let pager = ("PAGER", "cat >/dev/null; echo less: $LESS");
+        let environment = [Some(pager), own.map(|own| ("LESS", own))];
+        let environment: Vec<_> = environment.into_iter().flatten().collect();
+        let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);
+        terminal.sees("> ");
+        terminal.keys(":set pager\rlrange long 0 -1\r");
+        terminal.sees(&format!("less: {told}\r\n"));
+    }
     for none in ["", "cat", "no-such-pager"] {
         let environment = [("PAGER", none)];
         let mut terminal = Terminal::open_at(server.address(), &[], None, &environment);

@@ -277,6 +277,18 @@ mod tests {
         assert!(!Pretty::on(true).append(nested.as_bytes(), "", &mut Vec::new()));
     }
 
+    #[test]
+    fn long_and_deep_values_stay_as_they_are() {
+        for (blanks, is_shown) in [(INPUT_LEN_MAX - 2, true), (INPUT_LEN_MAX - 1, false)] {
+            let value = format!("[{}]", " ".repeat(blanks));
+            assert_eq!(shown(value.as_bytes()).is_some(), is_shown, "{blanks}");
+        }
+        for (depth, is_shown) in [(127, true), (128, false)] {
+            let value = "[".repeat(depth) + &"]".repeat(depth);
+            assert_eq!(shown(value.as_bytes()).is_some(), is_shown, "{depth}");
+        }
+    }
+
     /// Every beginning, and every value with one byte changed, is shown or not, and no more.
     #[test]
     fn damaged_values() {

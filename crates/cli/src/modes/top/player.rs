@@ -69,9 +69,8 @@ impl Recording {
                     break;
                 }
             };
-            let gap = at.saturating_sub(shown);
+            let gap = pause(at.saturating_sub(shown), self.speed);
             shown = at;
-            let gap = self.speed.map_or(Duration::ZERO, |speed| gap.div_f64(speed).min(GAP_MAX));
             if wait(gap, orders, news).is_err() || news.send(told).is_err() {
                 return;
             }
@@ -83,7 +82,13 @@ impl Recording {
     }
 }
 
+/// How long a time between two looks takes in the replay.
+fn pause(gap: Duration, speed: Option<f64>) -> Duration {
+    speed.map_or(Duration::ZERO, |speed| gap.div_f64(speed).min(GAP_MAX))
+}
+
 /// No thread listens any more.
+#[derive(Debug)]
 struct Gone;
 
 /// Lets time pass, but none while what is shown is frozen.
@@ -127,3 +132,56 @@ fn answer(order: &SamplerOrder, news: &SyncSender<News>) -> Result<(), Gone> {
 /// While nothing was recorded, nothing is shown for so long at most.
 const GAP_MAX: Duration = Duration::from_secs(10);
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.01..=1000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+
+    #[test]
+    fn times_between_looks() {
+        let second = Duration::from_secs(1);
+        for (gap, speed, expected) in [
+            (second, Some(1.0), second),
+            (60 * second, Some(60.0), second),
+            (second, Some(0.5), 2 * second),
+            (3600 * second, Some(1.0), 10 * second),
+            (second, Some(0.01), 10 * second),
+            (second, None, Duration::ZERO),
+        ] {
+            assert_eq!(pause(gap, speed), expected, "{gap:?} {speed:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_frozen_waits() {
+        let (order, orders) = sync_channel(9);
+        let (tell, news) = sync_channel(9);
+        for given in [true, false].map(SamplerOrder::Freeze) {
+            order.send(given).unwrap();
+            order.send(SamplerOrder::Kill(7)).unwrap();
+        }
+        assert!(wait(Duration::ZERO, &orders, &tell).is_ok());
+        let told = news.try_iter().filter(|told| matches!(told, News::Notice(_)));
+        assert_eq!(told.count(), 2, "each refusal is told");
+        // Frozen for ever: it ends with who freezes it.
+        order.send(SamplerOrder::Freeze(true)).unwrap();
+        drop(order);
+        assert!(wait(Duration::ZERO, &orders, &tell).is_err());
+    }
+
+    #[test]
+    fn speeds() {
+        let of = |words: &[&str]| {
+            let words = Vec::from_iter(words.iter().map(|word| word.as_bytes().to_vec()));
+            Recording::open(&words).err().unwrap_or_default()
+        };
+        for speed in ["0", "0.009", "1001", "fast", "nan", "-1"] {
+            assert_eq!(of(&["/nowhere", speed]), "The speed is a number from 0.01 to 1000.");
+        }
+        for speed in ["0.01", "60", "1000"] {
+            assert!(of(&["/nowhere", speed]).contains("No such file"), "{speed}");
+        }
+        assert!(of(&[]).contains("takes a file"));
+    }
+}

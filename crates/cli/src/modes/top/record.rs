@@ -95,7 +95,8 @@ fn record(session: &Session, command: &[Vec<u8>]) -> Result<String, String> {
     let looks = recorder.looks;
     let time = text::duration(started.elapsed().as_secs());
     let size = text::bytes(recorder.len as f64);
-    Ok(format!("Recorded {looks} looks in {time} into {shown}, {size}.{reason}"))
+    let noun = if looks == 1 { "look" } else { "looks" };
+    Ok(format!("Recorded {looks} {noun} in {time} into {shown}, {size}.{reason}"))
 }
 
 /// Only for its owner: slow commands are recorded with their arguments.

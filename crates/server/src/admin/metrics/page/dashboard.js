@@ -476,9 +476,9 @@ function tellClients(answer, before) {
   const old = new Map(from.clients.map((client) => [client.id, client]));
   const rows = clients.map((client) => {
     const was = old.get(client.id);
-    // One that is new was not there before because it had sent nothing.
-    const before_count = was ? was.commands : client.age_s < elapsed_s ? 0 : NaN;
-    return { client, rate: (client.commands - before_count) / elapsed_s };
+    // A client that is younger than the older answer had sent nothing then.
+    const sent = was ? was.commands : client.age_s < elapsed_s ? 0 : NaN;
+    return { client, rate: (client.commands - sent) / elapsed_s };
   });
   rows.sort((a, b) => (b.rate || 0) - (a.rate || 0) || b.client.memory - a.client.memory);
   showClients(details
@@ -581,6 +581,7 @@ async function ask() {
     const last = answers[answers.length - 1];
     const since = last ? `since ${clock(last.time_ms)}` : 'yet';
     if (!isPaused) setState(`No answer ${since}`, 'bad');
+    document.title = 'No answer – Bobbin';
     console.warn(error);
   }
   isAsking = false;
