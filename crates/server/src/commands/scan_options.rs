@@ -82,7 +82,7 @@ impl ScanOptions {
 
     #[inline]
     pub(super) fn matches_entry(&self, entry: EntryRef<'_>) -> bool {
-        self.kind.is_none_or(|kind| entry.kind() == kind)
+        self.kind.is_none_or(|kind| entry.value_type() == kind)
             && self.pattern.as_ref().is_none_or(|pattern| glob::matches_text(pattern, entry.key()))
     }
 

@@ -97,7 +97,7 @@ impl Digest {
 
     /// Adds a value, and whether it expires.
     fn mix_value(&mut self, entry: EntryRef<'_>, now_ms: i64) {
-        self.mix(&(entry.kind() as u32).to_be_bytes());
+        self.mix(&(entry.value_type() as u32).to_be_bytes());
         match entry.value() {
             ValueRef::Collection(collection) => self.mix_collection(collection, now_ms),
             _ => self.mix(&entry.string().joined()),

@@ -49,7 +49,7 @@ pub trait Wait: Send + Sync {
 
     /// The type of value that the client waits for, if it waits for a value. Keys with another type
     /// are passed over until they change.
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         None
     }
 
@@ -230,11 +230,12 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 return false;
             }
         }
-        let kind = data.live_kind(key);
-        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
+        let found = data.live_type(key);
+        let Some(waiter) = server.waiters.at(database, key, at, found) else { return true };
         // A client that was killed may not have been closed yet.
         let fits = !waiter.client.kill.load(Ordering::Relaxed)
-            && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
+            && (found.is_some() && found == waiter.wait.value_type()
+                || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
                 DestinationLock::Held => {}
