@@ -1,6 +1,7 @@
 //! The options of SCAN, HSCAN, SSCAN and ZSCAN behind the cursor.
 
-use bobbin_store::value::{Item, integer};
+use bobbin_store::value::Item;
+use bobbin_store::value::integer::IntegerText;
 use bobbin_store::{EntryRef, ValueType};
 
 use crate::base::glob;
@@ -88,7 +89,7 @@ impl ScanOptions {
 
     pub(super) fn matches(&self, element: Item<'_>) -> bool {
         let Some(pattern) = &self.pattern else { return true };
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         glob::matches_text(pattern, element.text(&mut room))
     }
 }
