@@ -114,9 +114,7 @@ impl Worker {
         match connection.client.reply_mode {
             ReplyMode::On => {
                 if !connection.refuses_reply(self.server) {
-                    if let Some(range) = connection.replies.take() {
-                        connection.output.push_replies(&self.arena, range, 0);
-                    }
+                    connection.queue_replies(&self.arena);
                     connection.output.push_owned(reply);
                 }
             }

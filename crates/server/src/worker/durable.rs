@@ -128,9 +128,7 @@ impl Worker {
             if self.kept_back.tells_nothing(slot, connection) {
                 continue;
             }
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             let bytes = connection.output.keep_back();
             if bytes > 0 {
                 outputs.push((connection.token, bytes));

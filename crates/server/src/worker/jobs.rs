@@ -104,9 +104,7 @@ impl Worker {
         if !ready.is_empty() || done {
             // The changes that the job logged or read have numbers at or below this.
             connection.client.last_record = self.server.log.until_now();
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             if ready.is_empty() || !connection.refuses_reply(self.server) {
                 ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
             }

@@ -24,9 +24,7 @@ impl Worker {
             return;
         }
         if !connection.refuses_reply(self.server) {
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             connection.output.push(&bytes);
         }
         touch(&mut self.slots.touched, connection);

@@ -22,10 +22,8 @@ impl Worker {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
-            if !connection.output.is_empty()
-                && let Some(range) = connection.replies.take()
-            {
-                connection.output.push_replies(&self.arena, range, 0);
+            if !connection.output.is_empty() {
+                connection.queue_replies(&self.arena);
             }
             if !self.check_output(slot) {
                 continue;
