@@ -190,7 +190,7 @@ impl Worker {
     }
 
     /// Registers the output that a connection from another worker keeps back.
-    pub(super) fn adopted_kept_back(&mut self, slot: u32) {
+    pub(super) fn adopt_kept_back(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bytes = connection.output.kept_back();
         if bytes > 0 {

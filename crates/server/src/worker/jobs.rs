@@ -11,10 +11,12 @@ use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 
 impl Worker {
+    /// Whether a long command is under way, be its client there or gone.
     pub(super) fn has_jobs(&self) -> bool {
         !self.slots.jobs.is_empty() || !self.orphans.is_empty()
     }
 
+    /// Does a slice of each long command, and goes on with the clients whose command is done.
     pub(super) fn work_on_jobs(&mut self) {
         if !self.has_jobs() {
             return;
@@ -141,7 +143,7 @@ impl Worker {
             connection.closing = true;
         }
         if waits {
-            self.blocked(slot);
+            self.note_deadline(slot);
         }
     }
 }
