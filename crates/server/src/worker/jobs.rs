@@ -25,14 +25,14 @@ impl Worker {
         let mut pass = JobsPass { deadline, reply_bytes: 0, ended: Vec::new() };
         self.data.release();
         self.next.is_parked = self.orphans.iter().all(|orphan| orphan.long.job.is_parked());
-        let turns = self.server.scripts.releases();
+        let releases = self.server.scripts.releases();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
             self.work_on(slot, &mut pass);
         }
         self.slots.jobs.extend(waiting);
         self.work_on_orphans();
-        if self.server.scripts.releases() != turns {
+        if self.server.scripts.releases() != releases {
             self.serve_behind_reserved(&mut pass);
         }
         for slot in pass.ended {
