@@ -3,6 +3,20 @@
 /** How long nothing must happen while the page is paused. */
 const QUIET_MS = 2500;
 
+/** Numbers and how the page writes them. */
+const FORMATS = [
+  ['count', 0, '0'], ['count', 7.25, '7.3'], ['count', 9.96, '10'], ['count', 12.6, '13'],
+  ['count', 1000, '1,000'], ['count', 99999, '99,999'], ['count', 100000, '100K'],
+  ['count', 123456, '123.5K'], ['count', 999949, '999.9K'], ['count', 999950, '1M'],
+  ['count', 1234567890, '1.2B'], ['count', NaN, '–'],
+  ['bytes', 0, '0 B'], ['bytes', 1023, '1,023 B'], ['bytes', 1536, '1.5 KiB'],
+  ['bytes', 2 ** 30, '1 GiB'], ['bytes', 5000 * 2 ** 40, '5,000 TiB'],
+  ['micros', 2.44, '2.4 µs'], ['micros', 581, '581 µs'], ['micros', 1500, '1.5 ms'],
+  ['micros', 12345, '12 ms'], ['micros', 2500000, '2.5 s'],
+  ['percent', 0.0123, '1.2 %'], ['percent', 2, '200 %'],
+  ['seconds', 119, '119 s'], ['seconds', 3600, '60 min'], ['seconds', 864000, '10 days'],
+];
+
 export async function checkDashboard({ context, page, requests }, wanted, check) {
   const rows = (id) => page.$$eval(`#${id} tbody tr`, (all) => all.map((row) =>
     Array.from(row.cells, (cell) => cell.textContent)));
@@ -14,6 +28,16 @@ export async function checkDashboard({ context, page, requests }, wanted, check)
 
   const size = await page.evaluate(async () => (await (await fetch('/')).text()).length);
   check(`dashboard: the page has ${size} bytes, at most 100 KB`, size > 1000 && size <= 100000);
+
+  const wrong = await page.evaluate((formats) => {
+    const makers = { count, bytes, micros, percent, seconds };
+    return formats.map(([maker, value, text]) => [makers[maker](value), text])
+      .filter(([found, text]) => found !== text);
+  }, FORMATS);
+  check('dashboard: numbers have their units', wrong.length === 0, wrong);
+  check('dashboard: a moment of another day has its date',
+    await page.evaluate(() => moment(new Date(2026, 0, 2, 3, 4, 5).getTime())) ===
+      '2026-01-02 03:04:05');
 
   // Figures that live.
   const total = () => page.textContent('#tiles div:first-child .note');

@@ -117,4 +117,4 @@ pub fn encode_command<A: AsRef<[u8]>>(arguments: &[A], output: &mut Vec<u8>) {
 }
 
 /// Far above what any reply takes, so that only a hang reaches it.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(120);

@@ -292,3 +292,33 @@ fn long_replies_are_revoked_behind_them() {
         *stop.lock().expect("not poisoned") = true;
     });
 }
+
+/// Messages about evicted keys take memory, too. They must not make the server evict all the rest.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn eviction_does_not_feed_itself() {
+    const STORED: usize = 300;
+    const EXCESS: u64 = 4_000;
+    let server = TestServer::bobbin(&["--io-threads", "1", "--maxmemory-policy", "allkeys-lru"]);
+    let mut writer = server.connect();
+    for key in 0..STORED {
+        writer.say(&format!("SET key:{key} value"));
+    }
+    let mut readers: Vec<_> = (0..10).map(|_| server.connect()).collect();
+    for reader in &mut readers {
+        reader.say("HELLO 3");
+        reader.say("CLIENT TRACKING ON NOLOOP");
+        for key in 0..STORED {
+            reader.say(&format!("GET key:{key}"));
+        }
+    }
+    let memory = writer.say("INFO memory").text();
+    let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    let used: u64 = used.and_then(|used| used.trim().parse().ok()).expect("INFO has used_memory");
+    assert_eq!(writer.say(&format!("CONFIG SET maxmemory {}", used - EXCESS)).text(), "OK");
+    for _ in 0..5 {
+        assert_eq!(writer.say("SET other value").text(), "OK");
+    }
+    let left = writer.say("DBSIZE").as_integer().expect("a number") as usize;
+    assert!((STORED / 3..STORED).contains(&left), "{left} keys are left");
+}

@@ -1,6 +1,6 @@
 //! What both ends of TLS read and understand alike: files with certificates and keys, lists of
-//! ciphers and of versions as users write them, what a certificate says, and which servers a client
-//! trusts.
+//! ciphers and of versions as users write them, what a certificate says, and which certificates
+//! either end trusts.
 //!
 //! rustls does the protocol; it speaks versions 1.2 and 1.3 with ciphers that are thought safe
 //! today, and reads certificates of version 3 only.
@@ -20,7 +20,7 @@ use rustls::{
 pub use certificate::CertificateFacts;
 pub use files::{authorities, certificates, private_key};
 pub use suites::{Unknown, choose_suites};
-pub use trust::{trust_anybody, trust_authorities};
+pub use trust::{trust_anybody, trust_authorities, trust_clients};
 
 /// The versions that a list with commas or blanks between names; without a list, all there are.
 pub fn versions(list: Option<&str>) -> Result<Vec<&'static SupportedProtocolVersion>, String> {

@@ -1,11 +1,12 @@
-//! Judging a server's certificate.
+//! Judging the certificate of the other end.
 
 use std::sync::Arc;
 
 use rustls::{
-    CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
     client::{
-        WebPkiServerVerifier,
+        VerifierBuilderError, WebPkiServerVerifier,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
         verify_server_name,
     },
@@ -13,7 +14,10 @@ use rustls::{
         CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
     },
     pki_types::{CertificateDer, ServerName, UnixTime},
-    server::ParsedCertificate,
+    server::{
+        ParsedCertificate, WebPkiClientVerifier,
+        danger::{ClientCertVerified, ClientCertVerifier},
+    },
 };
 
 /// Trusts certificates that the authorities signed, and the authorities' own: for any name or, if
@@ -26,8 +30,26 @@ pub fn trust_authorities(
     let authorities = Arc::new(authorities);
     let chain = WebPkiServerVerifier::builder_with_provider(authorities.clone(), provider.clone())
         .build()
-        .map_err(|error| format!("The authorities cannot be used: {error}"))?;
+        .map_err(|error| unusable(&error))?;
     Ok(judge(Some(Trust { chain, authorities, checks_name }), provider))
+}
+
+/// Trusts clients with certificates that the authorities signed, or with the authorities' own.
+/// `is_required`: a client must show one.
+pub fn trust_clients(
+    authorities: RootCertStore,
+    provider: &Arc<CryptoProvider>,
+    is_required: bool,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let authorities = Arc::new(authorities);
+    let chain = WebPkiClientVerifier::builder_with_provider(authorities.clone(), provider.clone());
+    let chain = if is_required { chain } else { chain.allow_unauthenticated() };
+    let chain = chain.build().map_err(|error| unusable(&error))?;
+    Ok(Arc::new(ClientTrust { chain, authorities }))
+}
+
+fn unusable(error: &VerifierBuilderError) -> String {
+    format!("The authorities cannot be used: {error}")
 }
 
 /// Trusts every server.
@@ -55,20 +77,30 @@ struct Trust {
     checks_name: bool,
 }
 
+/// Accepts the certificate of one of the authorities, as one is that signed itself. OpenSSL makes
+/// such certificates authorities unless told otherwise. That trusts nobody else: the key of such a
+/// certificate could sign any other.
+fn verify_authority(
+    certificate: &CertificateDer<'_>,
+    authorities: &RootCertStore,
+) -> Result<(), Error> {
+    let mut shown = RootCertStore::empty();
+    shown.add(certificate.clone().into_owned())?;
+    // The subject and the key are compared: only who has the key gets through the handshake.
+    if !shown.roots.iter().all(|root| authorities.roots.contains(root)) {
+        return Err(CertificateError::UnknownIssuer.into());
+    }
+    Ok(())
+}
+
 impl Trust {
-    /// Accepts the certificate of an authority that is itself the server, as one is that signed its
-    /// certificate itself. OpenSSL makes such certificates authorities unless told otherwise.
+    /// Accepts the certificate of an authority that is itself the server.
     fn verify_own(
         &self,
         certificate: &CertificateDer<'_>,
         server_name: &ServerName<'_>,
     ) -> Result<ServerCertVerified, Error> {
-        let mut shown = RootCertStore::empty();
-        shown.add(certificate.clone().into_owned())?;
-        // The subject and the key are compared: only who has the key gets through the handshake.
-        if !shown.roots.iter().all(|root| self.authorities.roots.contains(root)) {
-            return Err(CertificateError::UnknownIssuer.into());
-        }
+        verify_authority(certificate, &self.authorities)?;
         if self.checks_name {
             verify_server_name(&ParsedCertificate::try_from(certificate)?, server_name)?;
         }
@@ -122,6 +154,65 @@ impl ServerCertVerifier for Judge {
     }
 }
 
+/// Judges clients.
+#[derive(Debug)]
+struct ClientTrust {
+    chain: Arc<dyn ClientCertVerifier>,
+    authorities: Arc<RootCertStore>,
+}
+
+impl ClientCertVerifier for ClientTrust {
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        match self.chain.verify_client_cert(certificate, intermediates, now) {
+            // The dates are looked at first.
+            Err(error) if is_of_authority(&error) => {
+                verify_authority(certificate, &self.authorities)?;
+                Ok(ClientCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn offer_client_auth(&self) -> bool {
+        self.chain.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.chain.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}
+
 /// Whether a certificate was refused only because it is an authority's.
 fn is_of_authority(error: &Error) -> bool {
     let Error::InvalidCertificate(CertificateError::Other(reason)) = error else { return false };
@@ -156,6 +247,26 @@ mod tests {
         assert!(judged(OWN, false, "own.test", 2200).is_err());
         let stranger = judged(STRANGER, false, "own.test", 2030);
         assert_eq!(stranger, Err(CertificateError::UnknownIssuer.into()));
+    }
+
+    #[test]
+    fn a_client_whose_certificate_signed_itself_is_trusted_where_it_is_named() {
+        let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+        let mut authorities = RootCertStore::empty();
+        authorities.add(certificate(OWN)).unwrap();
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        for is_required in [true, false] {
+            let verifier = trust_clients(authorities.clone(), &provider, is_required).unwrap();
+            assert_eq!(verifier.client_auth_mandatory(), is_required);
+            let judged = |shown: &str, year: u64| {
+                let since = Duration::from_secs((year - 1970) * 31_557_600);
+                let now = UnixTime::since_unix_epoch(since);
+                verifier.verify_client_cert(&certificate(shown), &[], now).map(|_| ())
+            };
+            assert_eq!(judged(OWN, 2030), Ok(()));
+            assert!(judged(OWN, 2200).is_err());
+            assert_eq!(judged(STRANGER, 2030), Err(CertificateError::UnknownIssuer.into()));
+        }
     }
 
     // Both are authorities by the name "own", as `openssl req -x509 -days 36500` makes them. The

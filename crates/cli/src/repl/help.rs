@@ -79,7 +79,7 @@ fn append(command: &DocumentedCommand, with_group: bool, text: &mut String) {
 const GENERAL: &str = "\
 Type a command to run it; before it, a number says how often it runs.
 
-  help @group        what the commands of a group do (generic, string, list, set, ...)
+  help @group        what the commands of a group do (string, list, set ...)
   help command       what a command does, and its arguments
   help and tab       the groups and commands there are
   tab                commands, words of their syntax, options, categories, keys
@@ -88,7 +88,7 @@ Type a command to run it; before it, a number says how often it runs.
   :set nohints       do not
   :set timing        say of each command how long it took
   :set notiming      do not
-  :set pretty        show JSON, MessagePack and compressed values decoded (:set nopretty)
+  :set pretty        show JSON and compressed values decoded (:set nopretty)
   :set pager         show long replies in a pager (:set nopager)
   :watch 2 command   run a command every 2 seconds until Ctrl-C
   connect host port  go to another server
@@ -110,5 +110,7 @@ mod tests {
             assert!(GENERAL.contains(&format!(":set {name} ")), "{name}");
             assert!(GENERAL.contains(&format!(":set no{name}")), "no{name}");
         }
+        let wide: Vec<_> = GENERAL.lines().filter(|line| line.len() > 80).collect();
+        assert!(wide.is_empty(), "{wide:?}");
     }
 }

@@ -269,7 +269,7 @@ impl Embedded {
         let Some(subscribers) = &mut self.data.audience.subscribers else { return bytes };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
-            let Post::Message(message) = &post else { continue };
+            let Post::Message { message, .. } = &post else { continue };
             for (pattern, recipients) in subscribers.recipients(message) {
                 for _ in recipients {
                     message.append(pattern, Protocol::Resp2, &mut bytes, None);
@@ -284,7 +284,7 @@ impl Embedded {
     pub fn expire(&mut self) {
         self.data.enter();
         for shard in 0..SHARDS {
-            while self.server.keyspace.due_ms(shard) <= self.data.conditions.now_ms
+            while self.server.keyspace.due_ms(shard) <= self.data.conditions.over_ms()
                 && self.data.conditions.may_expire
             {
                 self.data.expire_shard(shard, usize::MAX);
@@ -298,7 +298,7 @@ impl Embedded {
         let Some(subscribers) = &mut self.data.audience.subscribers else { return };
         subscribers.take_mailbox();
         while let Some((_, post)) = subscribers.pop() {
-            if let Post::Message(message) = &post {
+            if let Post::Message { message, .. } = &post {
                 subscribers.done(message);
             }
         }

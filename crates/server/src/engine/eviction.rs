@@ -14,6 +14,7 @@ use crate::engine::command::data::evictor::{Candidate, Evictor, POOL, Room, Walk
 use crate::engine::command::{Classes, Data, Key};
 use crate::engine::lazyfree;
 use crate::engine::server::Server;
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::telemetry::latency::LatencyEvent;
 
 /// How long one command, or one slice of the timer, may evict.
@@ -39,15 +40,16 @@ fn fits(used: usize, limit: usize, server: &Server) -> bool {
 }
 
 /// Bytes in use that do not count towards `maxmemory`: memory that is about to be freed, what slow
-/// replicas keep of the stream beyond the backlog, and what waits for a slow disk. Evicting keys
-/// would add to the last two. Copies kept for a cut do not count either. They are freed when the
-/// cut is walked. If they counted, evicting keys that the cut has not reached would free nothing,
-/// and all keys would be evicted.
+/// replicas keep of the stream beyond the backlog, what waits for a slow disk, and messages on
+/// their way to clients. Evicting keys would add to the last three. Copies kept for a cut do not
+/// count either. They are freed when the cut is walked. If they counted, evicting keys that the cut
+/// has not reached would free nothing, and all keys would be evicted.
 pub fn not_counted(server: &Server) -> usize {
     lazyfree::pending_bytes()
         + server.keyspace.kept_bytes()
         + server.feed.beyond_backlog()
         + server.log_bytes()
+        + UnsentBytes::total()
 }
 
 /// Evicts keys until memory is below `maxmemory`, for a bounded time. Everything that `data` holds

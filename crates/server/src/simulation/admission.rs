@@ -247,7 +247,7 @@ fn keys_live_and_die_by_the_time_when_a_wait_ends() {
     is_held.recv().expect("it is held");
     let now_ms = process.now_ms();
     waits::meanwhile(move || {
-        server.clock.fix(now_ms + 10);
+        server.clock.fix(now_ms + 11);
         release.send(()).expect("it is held");
     });
     client.send(b"GET k\r\n");
@@ -256,6 +256,27 @@ fn keys_live_and_die_by_the_time_when_a_wait_ends() {
     holder.join().expect("it ends");
     process.turn(0);
     assert_eq!(process.heard(&client), "$-1\r\n");
+}
+
+#[test]
+fn no_key_or_field_lives_too_short() {
+    let (mut process, client, _admin) = process();
+    process.ask(&client, "SET k v PX 10");
+    process.ask(&client, "HSETEX h PX 10 FIELDS 1 f v");
+    process.pass(10);
+    process.turns(2);
+    assert_eq!(process.ask(&client, "PTTL k"), ":0\r\n");
+    assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+    assert_eq!(process.ask(&client, "HPTTL h FIELDS 1 f"), "*1\r\n:0\r\n");
+    assert_eq!(process.ask(&client, "HGET h f"), "$1\r\nv\r\n");
+    process.pass(1);
+    assert_eq!(process.ask(&client, "PTTL k"), ":-2\r\n");
+    assert_eq!(process.ask(&client, "HGET h f"), "$-1\r\n");
+    // A time that is the present one is in the past for a command that sets it.
+    process.ask(&client, "SET k v");
+    let expires = format!("PEXPIREAT k {}", process.now_ms());
+    assert_eq!(process.ask(&client, &expires), ":1\r\n");
+    assert_eq!(process.ask(&client, "EXISTS k"), ":0\r\n");
 }
 
 #[test]

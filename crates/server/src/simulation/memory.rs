@@ -50,6 +50,31 @@ fn what_waits_for_the_disk_does_not_count() {
     Disk::put_in(None);
 }
 
+/// Evicting a key makes such messages, and further keys would be evicted for them.
+#[test]
+fn messages_on_their_way_to_clients_do_not_count() {
+    const KEY_LEN: usize = 60_000;
+    let mut process = SimulatedProcess::new(2);
+    let (writer, reader) = (process.connect(0), process.connect(1));
+    let key = "k".repeat(KEY_LEN);
+    process.ask(&reader, "HELLO 3");
+    process.ask(&reader, "CLIENT TRACKING ON");
+    reader.send(format!("GET {key}\r\n").as_bytes());
+    // The commands arrive in pieces.
+    process.turns(200);
+    assert_eq!(process.heard(&reader), "_\r\n");
+    writer.send(format!("SET {key} v\r\n").as_bytes());
+    for _ in 0..200 {
+        process.turn(0);
+    }
+    assert!(eviction::not_counted(process.server) >= KEY_LEN, "it is posted");
+    process.turn(1);
+    assert!(eviction::not_counted(process.server) >= KEY_LEN, "it is being sent");
+    assert!(process.heard(&reader).contains(&key));
+    process.turn(1);
+    assert!(eviction::not_counted(process.server) < KEY_LEN, "it is sent");
+}
+
 /// A log has a key in pieces. One that goes in between would come back without the first of them.
 #[test]
 fn no_key_is_evicted_while_a_data_set_is_loaded() {

@@ -62,6 +62,30 @@ fn a_power_cut_at_any_step_of_a_save_leaves_the_old_snapshot_or_the_new_one() {
 }
 
 #[test]
+fn a_client_that_sends_nothing_more_gets_the_reply_of_its_save() {
+    let (mut process, _disk, admin) = process();
+    for (requests, replies) in [("SAVE\r\n", "+OK\r\n"), ("SAVE\r\nPING\r\n", "+OK\r\n+PONG\r\n")] {
+        let client = process.connect(0);
+        client.send(requests.as_bytes());
+        client.finish();
+        process.turns(3);
+        assert_eq!((process.heard(&client).as_str(), client.is_ended()), ("", false));
+        tasks::run_next();
+        process.turns(3);
+        assert_eq!((process.heard(&client).as_str(), client.is_ended()), (replies, true));
+    }
+    // What waits for other clients ends with its own.
+    let client = process.connect(0);
+    client.send(b"BLPOP k 0\r\n");
+    client.finish();
+    process.turns(3);
+    assert!(client.is_ended());
+    assert_eq!(process.ask(&admin, "LPUSH k v"), ":1\r\n");
+    assert_eq!(process.ask(&admin, "LLEN k"), ":1\r\n");
+    Disk::put_in(None);
+}
+
+#[test]
 fn a_full_disk_keeps_the_old_snapshot_and_is_told_of() {
     let (mut process, disk, client) = process();
     process.ask(&client, "CONFIG SET save \"3600 1000000\"");

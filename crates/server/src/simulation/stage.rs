@@ -98,7 +98,8 @@ impl CrashStage {
         }
         self.process.pass(1_000);
         self.within.embedded.set_time(self.process.now_ms());
-        for line in ["CONFIG SET appendonly no maxmemory 0", "CLIENT UNPAUSE"] {
+        // A client that asked for the end waits for it, and so do the commands behind that.
+        for line in ["CONFIG SET appendonly no maxmemory 0", "CLIENT UNPAUSE", "SHUTDOWN ABORT"] {
             self.within.ask(line);
         }
         for _ in 0..3 {

@@ -60,6 +60,7 @@ use crate::engine::command::Data;
 use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
 pub use crate::engine::server::mailbox::{Mailbox, Post};
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::tracking::Tracker;
 use crate::persistence::aof::Aof;
@@ -94,6 +95,8 @@ pub struct Worker {
     schedule: Schedule,
     relief: Relief,
     next: NextTurn,
+    /// What the turn has passed to connections and the next turn finds sent.
+    unsent: UnsentBytes,
     /// The number of workers was lowered: this worker gets no new connections, gives away its
     /// connections that do not listen, and ends when the last connection has gone.
     retiring: bool,
@@ -165,6 +168,7 @@ impl Worker {
             schedule: Schedule::default(),
             relief: Relief::default(),
             next: NextTurn::default(),
+            unsent: UnsentBytes::default(),
             retiring: false,
             stop: false,
         })

@@ -18,7 +18,10 @@ impl Worker {
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::ToClient(client, post) => self.take_client_post(&client, post),
-            Post::Message(message) => return self.fan_out(number, &message),
+            Post::Message { message, unsent } => {
+                self.unsent.add(unsent);
+                return self.fan_out(number, &message);
+            }
             Post::Revoked(users) => self.end_listeners(&users),
             Post::Resume | Post::Durable => {}
             Post::Rebalance => self.rebalance(),
@@ -40,7 +43,10 @@ impl Worker {
         };
         match post {
             ClientPost::Kill => self.close(token.slot()),
-            ClientPost::Push(push) => self.push(token.slot(), &push),
+            ClientPost::Push { push, unsent } => {
+                self.unsent.add(unsent);
+                self.push(token.slot(), &push);
+            }
             ClientPost::Unblock => _ = self.end_block(token.slot()),
             ClientPost::Feed => touch(&mut self.slots.touched, connection),
         }

@@ -2,6 +2,7 @@
 
 use super::{Worker, touch};
 use crate::engine::client::ReplyMode;
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::tracking::Push;
 
 impl Worker {
@@ -23,10 +24,13 @@ impl Worker {
         if bytes.is_empty() {
             return;
         }
+        let before = connection.output_memory();
         if !connection.refuses_reply(self.server) {
             connection.queue_replies(&self.arena);
             connection.output.push(&bytes);
         }
+        let more = connection.output_memory().saturating_sub(before);
+        self.unsent.add(UnsentBytes::new(more));
         touch(&mut self.slots.touched, connection);
     }
 }

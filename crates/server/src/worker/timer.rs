@@ -123,7 +123,7 @@ impl Worker {
 
     /// Removes expired keys from this worker's share of the shards, for a limited time.
     fn expire(&mut self) {
-        let now_ms = self.data.conditions.now_ms;
+        let (now_ms, over_ms) = (self.data.conditions.now_ms, self.data.conditions.over_ms());
         self.server.workers.update_place(self.handle.id, &mut self.timer.place);
         let Some((position, count)) = self.timer.place.among else { return };
         let share = SHARDS * position / count..SHARDS * (position + 1) / count;
@@ -134,7 +134,7 @@ impl Worker {
         }
         for _ in 0..share.len() {
             let shard = self.timer.shard;
-            if self.server.keyspace.due_ms(shard) <= now_ms {
+            if self.server.keyspace.due_ms(shard) <= over_ms {
                 self.data.expire_shard(shard, EXPIRE_LOOKS);
                 if ticks() >= deadline {
                     self.handle.stats.totals.expire_slices_cut.add(1);
@@ -145,7 +145,7 @@ impl Worker {
             }
             let due_ms = self.server.keyspace.due_ms(shard);
             next_due_ms = next_due_ms.min(due_ms);
-            if due_ms > now_ms {
+            if due_ms > over_ms {
                 self.timer.shard = if shard + 1 == share.end { share.start } else { shard + 1 };
             }
         }

@@ -9,6 +9,7 @@ use crate::base::clock::ticks;
 use crate::base::cores;
 use crate::engine::blocking;
 use crate::engine::server::Switch;
+use crate::engine::server::unsent::UnsentBytes;
 
 /// After a turn that needed more than this, the arena's memory shrinks to it, in bytes ...
 pub(super) const ARENA_KEPT_MAX: usize = 1024 * 1024;
@@ -89,6 +90,7 @@ impl Worker {
     fn serve_events(&mut self, begun: &Begun) {
         let mut events = std::mem::take(&mut self.events);
         self.take_sent(&events);
+        self.unsent = UnsentBytes::default();
         if events.is_empty() && self.slots.deferred.is_empty() {
             self.arena.clear(ARENA_IDLE_MAX);
             self.workspace.clear(ARENA_IDLE_MAX);

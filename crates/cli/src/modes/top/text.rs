@@ -88,9 +88,9 @@ pub fn bytes(number: f64) -> String {
 /// Microseconds: `85us`, `1.25ms`, `3.10s`.
 pub fn micros(us: f64) -> String {
     match us {
-        _ if us < 10.0 => format!("{us:.1}us"),
-        _ if us < 1000.0 => format!("{us:.0}us"),
-        _ if us < 1_000_000.0 => format!("{}ms", digits(us / 1000.0)),
+        _ if us < 9.95 => format!("{us:.1}us"),
+        _ if us < 999.5 => format!("{us:.0}us"),
+        _ if us < 999_500.0 => format!("{}ms", digits(us / 1000.0)),
         _ => format!("{}s", digits(us / 1_000_000.0)),
     }
 }
@@ -113,7 +113,8 @@ pub fn percent(share: f64) -> String {
 fn scaled(number: f64, step: f64, units: &[&str]) -> String {
     let mut value = number;
     let mut unit = 0;
-    while value.abs() >= step && unit + 1 < units.len() {
+    // What is rounded to the next unit is shown in it.
+    while value.abs() >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;
     }
@@ -125,8 +126,8 @@ fn scaled(number: f64, step: f64, units: &[&str]) -> String {
 /// Three digits.
 fn digits(value: f64) -> String {
     match value.abs() {
-        size if size < 10.0 => format!("{value:.2}"),
-        size if size < 100.0 => format!("{value:.1}"),
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
 }
@@ -184,5 +185,18 @@ mod tests {
         assert_eq!((duration(59), duration(3661)), ("59s".into(), "1h 1m".into()));
         assert_eq!((duration(200), duration(90_000)), ("3m 20s".into(), "1d 1h".into()));
         assert_eq!(percent(0.123), "12.3%");
+    }
+
+    #[test]
+    fn numbers_that_are_rounded_to_the_next_unit() {
+        let counts = [(9.996, "10.0"), (99.96, "100"), (999.7, "1.00k"), (999_960.0, "1.00M")];
+        for (number, shown) in counts {
+            assert_eq!(count(number), shown);
+        }
+        assert_eq!((bytes(1023.0), bytes(1_048_300.0)), ("1023B".into(), "1.00M".into()));
+        let times = [(9.97, "10us"), (999.7, "1.00ms"), (99_960.0, "100ms"), (999_700.0, "1.00s")];
+        for (us, shown) in times {
+            assert_eq!(micros(us), shown);
+        }
     }
 }

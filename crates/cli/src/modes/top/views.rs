@@ -199,7 +199,7 @@ fn slow(change: &Change, table: &mut ViewTable) {
         );
     }
     if now.slow.given().is_some() && entries.is_empty() {
-        table.notes.push("SLOWLOG is empty: nothing took longer than its threshold.".into());
+        table.notes.push(SLOWLOG_EMPTY.into());
     }
 }
 
@@ -319,6 +319,8 @@ static DATABASES: &[Column] =
 
 static INFO: &[Column] = &[text("field"), text("section"), number("change/s"), wide("value")];
 
+const SLOWLOG_EMPTY: &str =
+    "SLOWLOG is empty: no command took as long as slowlog-log-slower-than, or it is off.";
 const HOW_TO_WATCH: &str =
     "Nobody asked for it: HOTKEYS START METRICS 2 CPU NET (Bobbin: METRICS 3 CPU NET SIZE).";
 const FIELD_LEN_MAX: usize = 500;

@@ -19,7 +19,7 @@ use crate::engine::command::{Call, Data, Outcome};
 struct Digest([u8; 20]);
 
 pub(super) fn all(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.conditions.now_ms;
+    let over_ms = call.data.conditions.over_ms();
     let mut by_database: Vec<(Digest, bool)> = Vec::new();
     for index in 0..SHARDS {
         call.data.visit(index, |shard| {
@@ -29,11 +29,11 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
                     by_database.resize(number as usize + 1, Default::default());
                 }
                 let (sum, used) = &mut by_database[number as usize];
-                let live = |entry: &EntryRef<'_>| entry.expire_ms().is_none_or(|ms| ms > now_ms);
+                let live = |entry: &EntryRef<'_>| entry.expire_ms().is_none_or(|ms| ms > over_ms);
                 for entry in database.table().iter().filter(live) {
                     let mut digest = Digest::default();
                     digest.mix(entry.key());
-                    digest.mix_value(entry, now_ms);
+                    digest.mix_value(entry, over_ms);
                     sum.xor(&sha1(&digest.0));
                     *used = true;
                 }
@@ -76,13 +76,13 @@ pub fn whole(data: &mut Data) -> [u8; 20] {
 }
 
 pub(super) fn values(call: &mut Call<'_>) -> Outcome {
-    let now_ms = call.data.conditions.now_ms;
+    let over_ms = call.data.conditions.over_ms();
     call.reply.array(call.args.len() - 2);
     for index in 2..call.args.len() {
         let key = any_key(call, index);
         let mut digest = Digest::default();
         if let Some(entry) = call.data.peek(key) {
-            digest.mix_value(entry, now_ms);
+            digest.mix_value(entry, over_ms);
         }
         call.reply.simple(digest.text());
     }
@@ -97,10 +97,10 @@ impl Digest {
     }
 
     /// Adds a value, and whether it expires.
-    fn mix_value(&mut self, entry: EntryRef<'_>, now_ms: i64) {
+    fn mix_value(&mut self, entry: EntryRef<'_>, over_ms: i64) {
         self.mix(&(entry.value_type() as u32).to_be_bytes());
         match entry.value() {
-            ValueRef::Collection(collection) => self.mix_collection(collection, now_ms),
+            ValueRef::Collection(collection) => self.mix_collection(collection, over_ms),
             _ => self.mix(&entry.string().joined()),
         }
         if entry.expire_ms().is_some() {
@@ -108,14 +108,14 @@ impl Digest {
         }
     }
 
-    fn mix_collection(&mut self, collection: CollectionRef<'_>, now_ms: i64) {
+    fn mix_collection(&mut self, collection: CollectionRef<'_>, over_ms: i64) {
         let mut room = IntegerText::new(0);
         match collection {
             CollectionRef::Set(set) => {
                 set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));
             }
             CollectionRef::Hash(hash) => {
-                for field in hash.live(now_ms) {
+                for field in hash.live(over_ms) {
                     let mut digest = Self::default();
                     digest.mix(field.name.text(&mut room));
                     digest.mix(field.value.item().text(&mut room));

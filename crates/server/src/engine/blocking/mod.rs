@@ -63,7 +63,8 @@ pub trait Wait: Send + Sync {
         None
     }
 
-    /// Whether CLIENT UNBLOCK can end the wait.
+    /// Whether CLIENT UNBLOCK can end the wait, or its client by sending nothing more. That is so
+    /// unless the client waits for work of the server.
     fn can_be_unblocked(&self) -> bool {
         true
     }

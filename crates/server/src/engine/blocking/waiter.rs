@@ -291,6 +291,11 @@ impl Waiter {
         self.request_bytes.load(Ordering::Relaxed)
     }
 
+    /// Whether the client waits for work of the server, which will end.
+    pub fn is_for_server(&self) -> bool {
+        !self.wait.can_be_unblocked()
+    }
+
     /// Whether the wait has not ended yet.
     pub fn is_waiting(&self) -> bool {
         matches!(self.state.load(Ordering::Relaxed), WaiterState::WAITING | WaiterState::CLAIMED)

@@ -29,7 +29,8 @@ pub use self::message::{Message, MessagePayload, Publication};
 pub use self::subscribers::{Recipient, Subscribers, Subscriptions};
 use crate::base::glob;
 use crate::engine::server::WorkerHandle;
-use crate::engine::server::mailbox::{Mailbox, Post};
+use crate::engine::server::mailbox::{Mailbox, Post, post_memory};
+use crate::engine::server::unsent::UnsentBytes;
 
 /// The kinds of subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,15 +194,15 @@ impl PubSub {
         worker.mailbox.take()
     }
 
-    /// Posts a message to the workers of all listening clients, except for the client
-    /// `settled_for`. Returns how many clients get it; a client counts once for the channel and
+    /// Posts a message to the workers of all listening clients. `late`: it was kept until its unit
+    /// ended. Returns how many clients get it; a client counts once for the channel and
     /// once for each pattern. The workers are added to `targets`; the caller wakes them.
     fn publish(
         &self,
         kind: ChannelKind,
         channel: &[u8],
         payload: MessagePayload<'_>,
-        settled_for: u64,
+        late: Option<&Publication>,
         targets: &mut Vec<Arc<WorkerHandle>>,
     ) -> usize {
         let patterns = (kind == ChannelKind::Channel && self.len(ChannelKind::Pattern) > 0)
@@ -224,14 +225,18 @@ impl PubSub {
             targets.dedup_by_key(|worker| worker.id);
         }
         let mut message = Message::new(kind, channel, payload);
-        message.settled_for = settled_for;
+        message.settled_for = late.map_or(0, |late| late.settled_for);
         message.patterns = matching.iter().map(|pattern| Arc::clone(&pattern.text)).collect();
         let message = Arc::new(message);
         for worker in &*targets {
             worker.backlog_bytes.fetch_add(message.memory(), Ordering::Relaxed);
         }
         let mailboxes = targets.iter().map(|worker| &worker.mailbox);
-        Mailbox::post_to_all(mailboxes, || Post::Message(Arc::clone(&message)));
+        let bytes = post_memory(message.memory());
+        // All threads share the count, and a PUBLISH of its own evicts nothing.
+        let unsent = || late.map_or_else(UnsentBytes::default, |_| UnsentBytes::new(bytes));
+        let post = || Post::Message { message: Arc::clone(&message), unsent: unsent() };
+        Mailbox::post_to_all(mailboxes, post);
         clients
     }
 

@@ -128,14 +128,14 @@ impl Subscribers {
         channel: &[u8],
         payload: MessagePayload<'_>,
     ) -> usize {
-        if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload, 0) }
+        if self.registry.is_silent(kind) { 0 } else { self.post(kind, channel, payload, None) }
     }
 
     /// Publishes a message that was kept until its unit ended.
     pub fn publish_late(&mut self, publication: &Publication) {
-        let Publication { kind, channel, settled_for, .. } = publication;
+        let Publication { kind, channel, .. } = publication;
         if !self.registry.is_silent(*kind) {
-            self.post(*kind, channel, publication.payload(), *settled_for);
+            self.post(*kind, channel, publication.payload(), Some(publication));
         }
     }
 
@@ -155,10 +155,10 @@ impl Subscribers {
         kind: ChannelKind,
         channel: &[u8],
         payload: MessagePayload<'_>,
-        settled_for: u64,
+        late: Option<&Publication>,
     ) -> usize {
         let mut targets = std::mem::take(&mut self.targets);
-        let clients = self.registry.publish(kind, channel, payload, settled_for, &mut targets);
+        let clients = self.registry.publish(kind, channel, payload, late, &mut targets);
         for worker in targets.drain(..) {
             if worker.id == self.worker.id {
                 self.posted_to_self = true;
@@ -326,7 +326,7 @@ impl Subscribers {
     fn settle(&mut self, client: &mut Client) {
         let seen_to = client.hears_from.saturating_sub(self.next_number()) as usize;
         for post in self.queue.iter().skip(seen_to) {
-            if let Post::Message(message) = post {
+            if let Post::Message { message, .. } = post {
                 message.append_for(client, &mut self.own);
             }
         }

@@ -8,6 +8,7 @@ use bobbin_sync::inbox::Inbox;
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Message;
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::tracking::Push;
 
 /// A worker's queue of posts. Posting never blocks.
@@ -20,7 +21,7 @@ pub enum Post {
     /// Something for one client. It follows the client's connection to other workers.
     ToClient(Arc<ClientInfo>, ClientPost),
     /// A message for those of the worker's clients that listen to its channel.
-    Message(Arc<Message>),
+    Message { message: Arc<Message>, unsent: UnsentBytes },
     /// These users (by identity) may no longer listen to all channels that they could before: check
     /// the subscriptions of their clients.
     Revoked(Arc<[u64]>),
@@ -40,9 +41,15 @@ pub enum ClientPost {
     /// The client must be closed.
     Kill,
     /// A message that is not a reply.
-    Push(Push),
+    Push { push: Push, unsent: UnsentBytes },
     /// The wait of the blocked client has ended.
     Unblock,
     /// There may be more bytes to feed the client with.
     Feed,
+}
+
+/// Bytes of memory for a post whose contents have this size, where posts come in numbers: the list
+/// in which it waits grows by doubling.
+pub const fn post_memory(contents: usize) -> usize {
+    2 * size_of::<Post>() + contents
 }

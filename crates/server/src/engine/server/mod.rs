@@ -8,6 +8,7 @@ mod parts;
 pub mod pause;
 pub mod pressure;
 mod switches;
+pub mod unsent;
 mod users;
 mod workers;
 

@@ -37,6 +37,14 @@ impl Push {
         bytes.into()
     }
 
+    /// Bytes of memory.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::Seen(text) | Self::Invalid { keys: text, .. } => text.len(),
+            Self::Broken(_) => 0,
+        }
+    }
+
     /// Whether the message counts as an answer, which CLIENT REPLY OFF suppresses.
     pub const fn is_answer(&self) -> bool {
         matches!(self, Self::Seen(_))

@@ -29,7 +29,8 @@ pub use self::session::{
     ConnectionTracking, Mode, disable, enable, reader, remember, remember_already, track_as,
 };
 use crate::engine::clients::ClientInfo;
-use crate::engine::server::mailbox::ClientPost;
+use crate::engine::server::mailbox::{ClientPost, post_memory};
+use crate::engine::server::unsent::UnsentBytes;
 use crate::engine::server::{Server, Switch};
 
 /// The clients that track, as all workers see them. Only mailboxes are locked while it is locked.
@@ -88,6 +89,7 @@ impl Server {
     /// Posts a message for a client to the worker that has it now. Does nothing if the client has
     /// gone.
     pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
-        self.workers.post_to(to, ClientPost::Push(push));
+        let unsent = UnsentBytes::new(post_memory(push.memory()));
+        self.workers.post_to(to, ClientPost::Push { push, unsent });
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn make(
     let options = DumpOptions { string_len_max: STRING_LEN_MAX, ..DumpOptions::default() };
     let target = commands::target(server);
     let clock = server.access_clock(now_ms);
-    let expire_by = (!rules.keeps_expired).then_some(now_ms);
+    let expire_by = (!rules.keeps_expired).then_some(now_ms - 1);
     let mut loaded = Loaded::default();
     let mut dead = DeadKeys::new(rules.resumes && server.feed.is_on());
     // A primary that continues its stream drops expired fields later, so that its replicas learn of
@@ -188,10 +188,10 @@ fn entry(
             return Ok(Some(entry));
         }
         Ok(RdbValue::Collection(mut collection)) => {
-            if let (Some(now_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
-                && hash.may_have_expired(now_ms)
+            if let (Some(over_ms), AnyCollection::Hash(hash)) = (expire_by, &mut collection)
+                && hash.may_have_expired(over_ms)
             {
-                hash.remove_expired(now_ms, usize::MAX, target.hasher, |_| {});
+                hash.remove_expired(over_ms, usize::MAX, target.hasher, |_| {});
                 if hash.is_empty() {
                     loaded.all_fields_expired += 1;
                     return Ok(None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bobbin_tls::{CertificateFacts, Unknown, choose_suites, explain};
+use bobbin_tls::{CertificateFacts, Unknown, choose_suites, explain, trust_clients};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -118,12 +118,7 @@ impl TlsSettings {
         if self.asks_clients == TlsAuthClients::No {
             return Ok(WebPkiClientVerifier::no_client_auth());
         }
-        let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
-        let builder = match self.asks_clients {
-            TlsAuthClients::Optional => builder.allow_unauthenticated(),
-            _ => builder,
-        };
-        builder.build().map_err(|error| format!("The authorities cannot be used: {error}"))
+        trust_clients(roots, provider, self.asks_clients != TlsAuthClients::Optional)
     }
 
     /// When the files were written that there are now.

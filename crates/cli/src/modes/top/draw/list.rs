@@ -11,12 +11,15 @@ use super::{
     super::{
         model::TopModel,
         table::{Sort, ViewTable},
+        text,
     },
     style,
 };
 
 pub fn draw(frame: &mut Frame, area: Rect, model: &TopModel, table: &ViewTable) {
-    let notes = u16::try_from(table.notes.len()).unwrap_or(u16::MAX).min(area.height / 2);
+    let width = usize::from(area.width);
+    let notes = table.notes.iter().map(|note| lines_of(note, width)).sum::<usize>();
+    let notes = u16::try_from(notes).unwrap_or(u16::MAX).min(area.height / 2);
     let rows = [Constraint::Length(notes), Constraint::Min(0)];
     let [above, below] = Layout::vertical(rows).areas(area);
     let lines = table.notes.iter().map(|note| Line::styled(note.as_str(), style::warning()));
@@ -46,6 +49,21 @@ pub fn draw_rows(
     frame.render_widget(Paragraph::new(lines), area);
 }
 
+/// How many lines a text takes that is wrapped between words.
+fn lines_of(text: &str, width: usize) -> usize {
+    let width = width.max(1);
+    let (mut lines, mut used) = (1, 0);
+    for word in text.split(' ').map(text::width) {
+        let fits = used == 0 || used + 1 + word <= width;
+        let end = if fits && used > 0 { used + 1 + word } else { word };
+        // A word that is longer than a line goes on in the next ones.
+        let more = end.saturating_sub(1) / width;
+        lines += usize::from(!fits) + more;
+        used = end - more * width;
+    }
+    lines
+}
+
 /// The selected row is in the middle, but where that would leave room at an end.
 fn first_shown(count: usize, height: usize, selected: usize) -> usize {
     selected.saturating_sub(height / 2).min(count.saturating_sub(height))
@@ -54,6 +72,15 @@ fn first_shown(count: usize, height: usize, selected: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_notes_take_several_lines() {
+        for (text, width, lines) in
+            [("", 5, 1), ("ab cd", 5, 1), ("ab cde", 5, 2), ("abcdefghijk", 5, 3), ("a b", 0, 2)]
+        {
+            assert_eq!(lines_of(text, width), lines, "{text} {width}");
+        }
+    }
 
     #[test]
     fn the_selected_row_is_always_shown() {

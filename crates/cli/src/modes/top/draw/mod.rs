@@ -183,6 +183,9 @@ mod tests {
             assert!(shown.contains("worker 0") && shown.contains("50.0%"), "{shown}");
         }
         assert!(drawn(&model(), (140, 40)).contains("20us"));
+        // Where facts stand alone they are in two columns, if there is room.
+        let low = drawn(&model(), (80, 15));
+        assert!(low.contains("commands/s") && low.contains("connected"), "{low}");
         let tiny = drawn(&model(), (20, 5));
         assert!(tiny.contains("1 Overview") && tiny.contains("25.0k"), "{tiny}");
     }

@@ -58,13 +58,18 @@ pub fn draw(frame: &mut Frame, area: Rect, model: &TopModel, change: &Change) {
     }
 }
 
-/// Facts below each other, from the top as far as they fit.
+/// Facts below each other, in as many columns as there is room for, as far as they fit.
 fn draw_small(frame: &mut Frame, area: Rect, change: &Change) {
-    let width = usize::from(area.width);
+    let columns = (area.width / COLUMN_WIDTH_MIN).max(1);
+    let areas = Layout::horizontal(vec![Constraint::Fill(1); usize::from(columns)]).spacing(2);
     let groups = facts::groups(change);
-    let facts = groups.iter().flat_map(|group| &group.facts);
-    let lines = facts.take(usize::from(area.height)).map(|fact| line(fact, width));
-    frame.render_widget(Paragraph::new(Vec::from_iter(lines)), area);
+    let mut facts = groups.iter().flat_map(|group| &group.facts);
+    for column in areas.split(area).iter() {
+        let width = usize::from(column.width);
+        let facts = facts.by_ref().take(usize::from(column.height));
+        let lines = facts.map(|fact| line(fact, width));
+        frame.render_widget(Paragraph::new(Vec::from_iter(lines)), *column);
+    }
 }
 
 fn draw_group(frame: &mut Frame, area: Rect, group: &FactGroup) {
@@ -163,6 +168,8 @@ fn boxed(title: String) -> Block<'static> {
 
 /// Less has no room for boxes.
 const WIDTH_MIN: u16 = 66;
+/// Of facts alone.
+const COLUMN_WIDTH_MIN: u16 = 29;
 const HEIGHT_MIN: u16 = 19;
 /// From here on there is room for the commands.
 const HEIGHT_TALL: u16 = 30;

@@ -136,7 +136,7 @@ function tellHeat(name, total, used) {
   }
   showHeat(`Calls of ${of} by the time that they took, last three minutes`, used.map((at) => [
     `${at === 0 ? 0 : micros(BOUNDS[at - 1])} to ${micros(BOUNDS[at])}`,
-    whole.format(total[at]), percent(total[at] / calls),
+    whole(total[at]), percent(total[at] / calls),
   ]));
 }
 
@@ -476,7 +476,9 @@ function tellClients(answer, before) {
   const old = new Map(from.clients.map((client) => [client.id, client]));
   const rows = clients.map((client) => {
     const was = old.get(client.id);
-    return { client, rate: was ? (client.commands - was.commands) / elapsed_s : NaN };
+    // One that is new was not there before because it had sent nothing.
+    const before_count = was ? was.commands : client.age_s < elapsed_s ? 0 : NaN;
+    return { client, rate: (client.commands - before_count) / elapsed_s };
   });
   rows.sort((a, b) => (b.rate || 0) - (a.rate || 0) || b.client.memory - a.client.memory);
   showClients(details
@@ -511,8 +513,11 @@ function tellPersistence(answer) {
   const { info } = answer;
   const saved_s = answer.time_ms / 1000 - Number(info.rdb_last_save_time);
   const isSaving = info.rdb_bgsave_in_progress === '1';
+  // Until there is one, the time is the server's start.
+  const isNone = info.rdb_saves === '0' && info.rdb_last_bgsave_status === 'ok';
+  const last = `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`;
   const entries = [
-    ['Last snapshot', `${seconds(saved_s)} ago, ${info.rdb_last_bgsave_status}`],
+    ['Last snapshot', isNone ? 'none yet' : last],
     ['Changes since', count(Number(info.rdb_changes_since_last_save))],
     ['Snapshot at work', isSaving ? percent(info.current_save_keys_processed /
       Math.max(1, info.current_save_keys_total)) : 'none'],

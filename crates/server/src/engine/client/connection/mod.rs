@@ -150,10 +150,12 @@ impl Connection {
             && !self.client.listens()
     }
 
-    /// Whether received commands still wait for their turn. Commands behind a blocked one do not
-    /// count.
+    /// Whether received commands are at work or still wait for their turn. A command that waits for
+    /// other clients does not count, nor do those behind it: it ends with its client.
     pub fn has_work_left(&self) -> bool {
-        self.deferred || self.client.long_command.is_some() || self.client.is_postponed()
+        let client = &self.client;
+        let is_at_work = || client.blocked.as_ref().is_some_and(|waiter| waiter.is_for_server());
+        self.deferred || client.long_command.is_some() || client.is_postponed() || is_at_work()
     }
 
     /// Whether a client has replies that were not sent yet. What a replica, a monitor or a listener

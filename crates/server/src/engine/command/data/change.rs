@@ -289,11 +289,11 @@ impl Data {
 
     /// Swaps two databases within one shard.
     pub fn swap(&mut self, index: usize, a: u32, b: u32) {
-        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
+        let (over_ms, hasher) = (self.conditions.over_ms(), self.holding.keyspace.hasher());
         let takes_dead = self.conditions.may_expire;
         let mut ready = std::mem::take(&mut self.unit.work.ready);
         let gone = self.visit(index, |shard| {
-            let gone = shard.swap_watched(a, b, now_ms, hasher, takes_dead);
+            let gone = shard.swap_watched(a, b, over_ms, hasher, takes_dead);
             note_waited(shard, a, &mut ready);
             note_waited(shard, b, &mut ready);
             gone

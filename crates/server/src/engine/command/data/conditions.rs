@@ -64,6 +64,13 @@ impl Default for Conditions {
 }
 
 impl Conditions {
+    /// The last millisecond that is over: what expires in it or earlier has expired. A key that is
+    /// given ten milliseconds expires in the tenth one from now, and lives until its end.
+    #[inline]
+    pub const fn over_ms(&self) -> i64 {
+        self.now_ms - 1
+    }
+
     /// The time of the current unit.
     pub(super) const fn unit_time(&self) -> UnitTime {
         let Self { now_ms, may_expire, sees_dead, .. } = *self;

@@ -26,7 +26,7 @@ impl Data {
         if !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
+        let (over_ms, hasher) = (self.conditions.over_ms(), self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let is_logged = self.is_logged();
         let databases = self.shard(index).databases();
@@ -35,7 +35,7 @@ impl Data {
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
             let (mut reaped, mut hash) = (Vec::new(), ReapedHash::default());
-            used.expire_due(now_ms, looks, hasher, &mut gone, |event| match event {
+            used.expire_due(over_ms, looks, hasher, &mut gone, |event| match event {
                 Reaped::Field(name) => {
                     hash.count += 1;
                     if is_logged {
@@ -86,7 +86,7 @@ impl Data {
     pub(super) fn note_expired(&mut self, database: u32, gone: &[OwnedEntry]) {
         for entry in gone {
             let entry = entry.as_ref();
-            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.conditions.now_ms);
+            let expired = entry.expire_ms().is_some_and(|ms| ms <= self.conditions.over_ms());
             self.counters.expired += u64::from(expired);
             let (class, name) = match expired {
                 true => (Classes::EXPIRED, "expired"),
@@ -107,14 +107,14 @@ impl Data {
         if alone && !self.hold_one(index) {
             return;
         }
-        let (now_ms, hasher) = (self.conditions.now_ms, self.holding.keyspace.hasher());
+        let (over_ms, hasher) = (self.conditions.over_ms(), self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let before = gone.len();
         for key in keys {
             let shard = self.shard(index);
             let Some(from) = shard.used_mut(database) else { break };
             let Some(place) = from.find(hasher.hash(key), key) else { continue };
-            if from.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms) {
+            if from.entry(place).expire_ms().is_some_and(|ms| ms <= over_ms) {
                 gone.push(from.remove(place, hasher));
                 if shard.has_watched() | self.audience.broadcasts {
                     self.tell_changed(database, self.key(key), ChangedBy::Server);

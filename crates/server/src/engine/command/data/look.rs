@@ -19,11 +19,11 @@ impl Data {
     /// if nothing expires by itself, as the key gets a new value.
     #[inline(always)]
     pub(super) fn live<const WRITES: bool>(&mut self, key: Key<'_>) -> Option<EntryPlace> {
-        let (now_ms, database) = (self.conditions.now_ms, self.database);
+        let (over_ms, database) = (self.conditions.over_ms(), self.database);
         let database = self.shard(key.hash.shard()).database(database)?;
         let place = database.find(key.hash, key.bytes)?;
         match database.entry(place).expire_ms() {
-            Some(expire_ms) if expire_ms <= now_ms && !self.conditions.sees_dead => {
+            Some(expire_ms) if expire_ms <= over_ms && !self.conditions.sees_dead => {
                 if WRITES || self.conditions.may_expire {
                     self.expire(key, place);
                 }
@@ -58,7 +58,7 @@ impl Data {
     /// The time that decides which fields have expired. Keys are settled here already.
     #[inline]
     pub const fn dead_ms(&self) -> i64 {
-        if self.conditions.sees_dead { i64::MIN } else { self.conditions.now_ms }
+        if self.conditions.sees_dead { i64::MIN } else { self.conditions.over_ms() }
     }
 
     /// The key's entry. It does not count as a use, a hit or a miss.
@@ -181,18 +181,18 @@ impl Data {
     /// The type of the key's value, if it has not expired. An expired key is not deleted here, as
     /// its removal would become part of the unit that serves a client.
     pub fn live_type(&mut self, key: Key<'_>) -> Option<ValueType> {
-        let (now_ms, sees_dead) = (self.conditions.now_ms, self.conditions.sees_dead);
+        let (over_ms, sees_dead) = (self.conditions.over_ms(), self.conditions.sees_dead);
         let entry = self.stored(key)?;
-        let is_dead = entry.expire_ms().is_some_and(|ms| ms <= now_ms) && !sees_dead;
+        let is_dead = entry.expire_ms().is_some_and(|ms| ms <= over_ms) && !sees_dead;
         (!is_dead).then(|| entry.value_type())
     }
 
     /// Whether the key has an entry whose expiry has passed.
     pub fn is_stale(&mut self, database: u32, key: Key<'_>) -> bool {
-        let now_ms = self.conditions.now_ms;
+        let over_ms = self.conditions.over_ms();
         let Some(database) = self.shard(key.hash.shard()).database(database) else { return false };
         let Some(place) = database.find(key.hash, key.bytes) else { return false };
-        database.entry(place).expire_ms().is_some_and(|ms| ms <= now_ms)
+        database.entry(place).expire_ms().is_some_and(|ms| ms <= over_ms)
     }
 
     /// The number of keys of a shard in a database. It is read without the lock where possible: a
