@@ -27,7 +27,8 @@ pub(crate) fn check() -> TaskResult {
         if file.ends_with(".rs") {
             check_length(file, &text, &mut faults);
             check_locks(file, &text, &mut faults);
-            check_width(file, &text, &mut faults);
+            // The compiler's formatter leaves comments as they are.
+            check_width(file, &text, is_comment, &mut faults);
             type_names.note(file, &text);
         }
         if file == README {
@@ -36,6 +37,9 @@ pub(crate) fn check() -> TaskResult {
         if file.starts_with("crates/") && PAGE_FILES.iter().any(|end| file.ends_with(end)) {
             check_length(file, &text, &mut faults);
             check_page(file, &text, &mut faults);
+        }
+        if file == CHANGELOG {
+            check_width(file, &text, |_| true, &mut faults);
         }
         if file.ends_with(".md") {
             check_tables(file, &text, &mut faults);
@@ -91,11 +95,14 @@ fn check_length(file: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-/// The compiler's formatter leaves comments as they are.
-fn check_width(file: &str, text: &str, faults: &mut Vec<String>) {
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+/// Checks the width of the lines that `is_checked` names.
+fn check_width(file: &str, text: &str, is_checked: fn(&str) -> bool, faults: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
-        let is_comment = line.trim_start().starts_with("//");
-        if is_comment && line.chars().count() > WIDTH_MAX {
+        if is_checked(line) && line.chars().count() > WIDTH_MAX {
             faults.push(format!("{file}:{}: wrap it at {WIDTH_MAX} columns", number + 1));
         }
     }
@@ -104,15 +111,13 @@ fn check_width(file: &str, text: &str, faults: &mut Vec<String>) {
 /// No formatter looks at what a browser gets, and no compiler at how it treats texts from outside.
 fn check_page(file: &str, text: &str, faults: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
-        if line.chars().count() > WIDTH_MAX {
-            faults.push(format!("{file}:{}: wrap it at {WIDTH_MAX} columns", number + 1));
-        }
         for way in HTML_OF_TEXT {
             if line.contains(way) {
                 faults.push(format!("{file}:{}: {way}: use textContent", number + 1));
             }
         }
     }
+    check_width(file, text, |_| true, faults);
 }
 
 fn check_words(file: &str, text: &str, faults: &mut Vec<String>) {
@@ -192,6 +197,7 @@ fn check_dependencies(file: &Path, text: &str, faults: &mut Vec<String>) {
 }
 
 const OWN_FILE: &str = "xtask/src/tidy.rs";
+const CHANGELOG: &str = "CHANGELOG.md";
 const WIDTH_MAX: usize = 100;
 const FILE_LINES_MAX: usize = 1000;
 const README: &str = "README.md";

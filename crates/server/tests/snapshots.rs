@@ -8,6 +8,7 @@ mod payloads;
 
 use bobbin_dump::crc64;
 use bobbin_server::config::{Config, OptionId};
+use bobbin_server::persistence::LoadRules;
 use bobbin_server::process::check_rdb::examine;
 use payloads::PayloadBench;
 
@@ -48,6 +49,7 @@ fn load(bytes: &[u8]) -> Result<bobbin_server::persistence::Loaded, String> {
     bobbin_server::persistence::load::load_beside(
         bobbin_server::process::create(config, &[])?,
         bytes,
+        LoadRules::default(),
     )
 }
 

@@ -53,7 +53,11 @@ fn filled(hasher: &Hasher) -> Database {
             stream.into_any(),
         ];
         for value in values {
-            insert(format!("{:?} of {count}", value.kind()), NewValue::Collection(value), None);
+            insert(
+                format!("{:?} of {count}", value.value_type()),
+                NewValue::Collection(value),
+                None,
+            );
         }
     }
     let mut integers = Set::for_members(b"1", 1, &SetLimits::default());

@@ -2,6 +2,7 @@
 //! what it is: one element (1), or a listpack of several (2), as a string. Read are the older forms
 //! as well.
 
+use bobbin_store::value::listpack::ListpackIter;
 use bobbin_store::value::{AnyCollection, End, List, ListLimits, Listpack, listpack};
 
 use super::set::append_item;
@@ -24,7 +25,7 @@ pub(crate) fn append(list: &List, form: ValueKind, compress: bool, output: &mut 
     for (entries, count) in list.chunks() {
         if count == 1
             && entries.len() > PLAIN_LEN_MIN
-            && let Some(element) = listpack::ListpackIter::over(entries).next()
+            && let Some(element) = ListpackIter::over(entries).next()
         {
             append_length(PLAIN, output);
             append_string(&element.to_vec(), compress, output);

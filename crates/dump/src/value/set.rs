@@ -1,6 +1,7 @@
 //! Sets as RDB has them: their members one by one, an intset, or a listpack.
 
-use bobbin_store::value::{Intset, Item, Listpack, Set, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{Intset, Item, Listpack, Set};
 
 use super::CollectionTarget;
 use super::string::{append_string, read_string};
@@ -66,5 +67,5 @@ pub(crate) const fn form(set: &Set) -> ValueKind {
 
 /// Appends an element as a string.
 pub(crate) fn append_item(item: Item<'_>, compress: bool, output: &mut Vec<u8>) {
-    append_string(item.text(&mut integer::IntegerText::new(0)), compress, output);
+    append_string(item.text(&mut IntegerText::new(0)), compress, output);
 }

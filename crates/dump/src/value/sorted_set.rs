@@ -2,7 +2,8 @@
 //! followed by its score, eight bytes, least significant first (form 5), from the highest down.
 //! Read are the older forms as well.
 
-use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits};
 
 use super::CollectionTarget;
 use super::string::{append_string, read_string};
@@ -31,7 +32,7 @@ pub(crate) fn append(set: &SortedSet, form: ValueKind, compress: bool, output: &
         return;
     }
     append_length(set.len(), output);
-    let mut room = integer::IntegerText::new(0);
+    let mut room = IntegerText::new(0);
     for (member, score) in set.iter().rev() {
         append_string(member.text(&mut room), compress, output);
         output.extend_from_slice(&score.to_le_bytes());

@@ -37,7 +37,7 @@ fn touch(call: &mut Call<'_>) -> Outcome {
 
 fn type_of(call: &mut Call<'_>) -> Outcome {
     let entry = call.data.look(call.key(1)?);
-    call.reply.simple(entry.map_or("none", |entry| entry.kind().name()));
+    call.reply.simple(entry.map_or("none", |entry| entry.value_type().name()));
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! The options of SCAN, HSCAN, SSCAN and ZSCAN behind the cursor.
 
-use bobbin_store::value::{Item, integer};
+use bobbin_store::value::Item;
+use bobbin_store::value::integer::IntegerText;
 use bobbin_store::{EntryRef, ValueType};
 
 use crate::base::glob;
@@ -82,13 +83,13 @@ impl ScanOptions {
 
     #[inline]
     pub(super) fn matches_entry(&self, entry: EntryRef<'_>) -> bool {
-        self.kind.is_none_or(|kind| entry.kind() == kind)
+        self.kind.is_none_or(|kind| entry.value_type() == kind)
             && self.pattern.as_ref().is_none_or(|pattern| glob::matches_text(pattern, entry.key()))
     }
 
     pub(super) fn matches(&self, element: Item<'_>) -> bool {
         let Some(pattern) = &self.pattern else { return true };
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         glob::matches_text(pattern, element.text(&mut room))
     }
 }

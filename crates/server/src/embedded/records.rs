@@ -1,7 +1,7 @@
 //! The log without files: its records one by one, bases in memory, and the data that a start would
 //! load. For tests in which a server crashes at any record.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use bobbin_store::Cut;
 
@@ -12,7 +12,7 @@ use crate::engine::server::Server;
 use crate::persistence::aof::replay::Replay;
 use crate::persistence::aof::{AofFault, AofReader};
 use crate::persistence::snapshot::{Body, Contents, Purpose};
-use crate::persistence::{Existing, Persistence, load};
+use crate::persistence::{LoadRules, load};
 
 /// The records that the log's thread would write, one by one. A server has one of these.
 pub struct LogRecords {
@@ -101,14 +101,11 @@ impl Start {
         self.carry_out(b"*1\r\n$8\r\nFLUSHALL\r\n*2\r\n$8\r\nFUNCTION\r\n$5\r\nFLUSH\r\n")?;
         self.replay.begin_file();
         let Some(base) = base else { return Ok(()) };
-        let loading = &Persistence::of(self.server).loading;
-        loading.keeps_expired.store(true, Ordering::Relaxed);
         let data = &mut self.replay.data;
         data.enter();
         data.hold_gate_anyway();
-        let loaded = load::load_held(self.server, data, base, Existing::Refuse);
+        let loaded = load::load_held(self.server, data, base, LoadRules::BEGINNING);
         data.leave();
-        loading.keeps_expired.store(false, Ordering::Relaxed);
         loaded.map(|_| ())
     }
 

@@ -36,7 +36,7 @@ static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 /// Frees an entry: at once if that is quick, otherwise in the background.
 pub fn free(entry: OwnedEntry) {
     let value = entry.as_ref();
-    if value.is_light() || value.kind() == ValueType::String && value.memory() < LARGE_BYTES {
+    if value.is_light() || value.value_type() == ValueType::String && value.memory() < LARGE_BYTES {
         drop(entry);
     } else {
         let bytes = entry.as_ref().memory();

@@ -26,7 +26,7 @@ use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 
 use self::position::StreamPosition;
-pub use load::{Existing, Loaded};
+pub use load::{Existing, LoadRules, Loaded};
 pub use save::{NotBegun, remove_unfinished, unfinished_path};
 
 /// The state of saving and loading snapshots.
@@ -74,16 +74,12 @@ struct RunningSave {
 
 /// The progress of loading a file.
 pub struct FileLoading {
-    /// Expired keys are loaded too: the file is the base of a log, or the server is a replica.
-    pub keeps_expired: AtomicBool,
     pub started_s: AtomicI64,
     pub total_bytes: AtomicU64,
     pub loaded_bytes: AtomicU64,
     /// The database that the replication stream has selected behind the file.
     pub stream_database: AtomicU32,
-    /// The server is starting, so it uses the stream's position that the file gives.
-    pub resumes: AtomicBool,
-    /// The history and the offset that the file gives.
+    /// The history and the offset of the replication stream that the file gives.
     pub history: Mutex<Option<HistoryId>>,
     pub offset: Mutex<Option<u64>>,
     /// How much memory the server that wrote the file used, in bytes.
@@ -131,12 +127,10 @@ impl Persistence {
             written_keys: AtomicU64::new(0),
             looks: Interval::default(),
             loading: FileLoading {
-                keeps_expired: AtomicBool::new(false),
                 started_s: AtomicI64::new(0),
                 total_bytes: AtomicU64::new(0),
                 loaded_bytes: AtomicU64::new(0),
                 stream_database: AtomicU32::new(0),
-                resumes: AtomicBool::new(false),
                 history: Mutex::default(),
                 offset: Mutex::default(),
                 used_memory: AtomicU64::new(0),

@@ -6,13 +6,12 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
 
 use bobbin_dump::rdb::RdbItem;
 
 use super::create;
 use crate::config::{Config, OptionId};
-use crate::persistence::{Loaded, Persistence, load};
+use crate::persistence::{Loaded, load};
 
 /// The counts of what was found.
 #[derive(Default, Debug, PartialEq, Eq)]
@@ -89,22 +88,12 @@ fn check(file: impl Read) -> Result<(RdbFindings, u64), (u64, String)> {
 pub fn examine(
     file: impl Read,
     in_log: bool,
-    mut see: impl FnMut(u64, &RdbItem<'_>),
+    see: impl FnMut(u64, &RdbItem<'_>),
 ) -> Result<Loaded, (u64, String)> {
     let config = Config::new();
     let server = config
         .set_internally(OptionId::databases, &i32::MAX.to_string())
         .and_then(|()| create(config, &[]))
         .map_err(|error| (0, error))?;
-    let keeps_expired = &Persistence::of(server).loading.keeps_expired;
-    keeps_expired.store(in_log, Ordering::Relaxed);
-    load::examine(server, file, |offset, item| {
-        if let RdbItem::Aux { name, value } = item
-            && **name == *b"aof-base"
-            && **value == *b"1"
-        {
-            keeps_expired.store(true, Ordering::Relaxed);
-        }
-        see(offset, item);
-    })
+    load::examine(server, file, in_log, see)
 }

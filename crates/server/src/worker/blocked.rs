@@ -41,7 +41,7 @@ impl Deadlines {
 
 impl Worker {
     /// Registers the deadline of a client that has just been blocked, or came here blocked.
-    pub(super) fn blocked(&mut self, slot: u32) {
+    pub(super) fn note_deadline(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let Some(waiter) = &connection.client.blocked else { return };
         if let Some(deadline_ms) = waiter.deadline_ms {
@@ -51,8 +51,8 @@ impl Worker {
 
     /// Registers a blocked client that came from another worker. The client may have been served on
     /// the way.
-    pub(super) fn adopted_blocked(&mut self, slot: u32) {
-        self.blocked(slot);
+    pub(super) fn adopt_blocked(&mut self, slot: u32) {
+        self.note_deadline(slot);
         self.end_block(slot);
     }
 
@@ -114,9 +114,7 @@ impl Worker {
         match connection.client.reply_mode {
             ReplyMode::On => {
                 if !connection.refuses_reply(self.server) {
-                    if let Some(range) = connection.replies.take() {
-                        connection.output.push_replies(&self.arena, range, 0);
-                    }
+                    connection.queue_replies(&self.arena);
                     connection.output.push_owned(reply);
                 }
             }

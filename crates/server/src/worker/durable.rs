@@ -128,9 +128,7 @@ impl Worker {
             if self.kept_back.tells_nothing(slot, connection) {
                 continue;
             }
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             let bytes = connection.output.keep_back();
             if bytes > 0 {
                 outputs.push((connection.token, bytes));
@@ -192,7 +190,7 @@ impl Worker {
     }
 
     /// Registers the output that a connection from another worker keeps back.
-    pub(super) fn adopted_kept_back(&mut self, slot: u32) {
+    pub(super) fn adopt_kept_back(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bytes = connection.output.kept_back();
         if bytes > 0 {

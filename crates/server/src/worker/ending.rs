@@ -99,7 +99,7 @@ impl Worker {
         self.data.release();
         self.release_replies();
         self.keep_back_replies();
-        self.flush();
+        self.send_output();
         self.data.leave();
     }
 }

@@ -16,6 +16,8 @@ const STRAY_MAX: usize = 16 * 1024;
 const DIRECT_RECEIVE_MAX: usize = 1024 * 1024;
 
 impl Worker {
+    /// Handles the reports of what was sent. They come before all else, while the arena still has
+    /// the replies of the last turn: the rest of a reply is copied from there.
     pub(super) fn take_sent(&mut self, events: &[Event]) {
         for event in events {
             if let Event::Sent { token, result } = event {
@@ -24,6 +26,7 @@ impl Worker {
         }
     }
 
+    /// A connection's output was taken as far as `result` says.
     fn sent(&mut self, token: Token, result: Result<usize, rustix::io::Errno>) {
         let Some(connection) = self.connections.find(token) else { return };
         let sending = std::mem::take(&mut connection.output.sending);
@@ -77,6 +80,7 @@ impl Worker {
         self.check_output(slot);
     }
 
+    /// Handles any other event.
     pub(super) fn take_event(&mut self, event: Event) {
         match event {
             Event::Data { token, mut bytes } => {

@@ -17,9 +17,7 @@ impl Worker {
             self.slots.fed.push(slot);
         }
         let Some(connection) = self.connections.at(slot) else { return false };
-        if let Some(range) = connection.replies.take() {
-            connection.output.push_replies(&self.arena, range, 0);
-        }
+        connection.queue_replies(&self.arena);
         let Some(feeder) = &mut connection.client.feeder else { return true };
         let room = OUTPUT_MAX.saturating_sub(connection.output.len());
         if connection.closing {

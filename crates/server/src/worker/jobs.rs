@@ -11,10 +11,12 @@ use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::stats::WorkerStats;
 
 impl Worker {
+    /// Whether a long command is under way, be its client there or gone.
     pub(super) fn has_jobs(&self) -> bool {
         !self.slots.jobs.is_empty() || !self.orphans.is_empty()
     }
 
+    /// Does a slice of each long command, and goes on with the clients whose command is done.
     pub(super) fn work_on_jobs(&mut self) {
         if !self.has_jobs() {
             return;
@@ -23,14 +25,14 @@ impl Worker {
         let mut pass = JobsPass { deadline, reply_bytes: 0, ended: Vec::new() };
         self.data.release();
         self.next.is_parked = self.orphans.iter().all(|orphan| orphan.long.job.is_parked());
-        let turns = self.server.scripts.releases();
+        let releases = self.server.scripts.releases();
         let (chosen, waiting) = self.choose_jobs();
         for slot in chosen {
             self.work_on(slot, &mut pass);
         }
         self.slots.jobs.extend(waiting);
         self.work_on_orphans();
-        if self.server.scripts.releases() != turns {
+        if self.server.scripts.releases() != releases {
             self.serve_behind_reserved(&mut pass);
         }
         for slot in pass.ended {
@@ -104,9 +106,7 @@ impl Worker {
         if !ready.is_empty() || done {
             // The changes that the job logged or read have numbers at or below this.
             connection.client.last_record = self.server.log.until_now();
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             if ready.is_empty() || !connection.refuses_reply(self.server) {
                 ready.into_iter().for_each(|piece| connection.output.push_owned(piece));
             }
@@ -143,7 +143,7 @@ impl Worker {
             connection.closing = true;
         }
         if waits {
-            self.blocked(slot);
+            self.note_deadline(slot);
         }
     }
 }

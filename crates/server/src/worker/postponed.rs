@@ -62,6 +62,7 @@ impl Worker {
         self.resume(slots);
     }
 
+    /// Executes what connections that were put off have sent.
     fn resume(&mut self, slots: Vec<u32>) {
         let mut wishes = Vec::new();
         for slot in slots {

@@ -52,6 +52,7 @@ impl Worker {
         }
     }
 
+    /// Serves a connection from now on: a new one, or one that another worker gave away.
     pub(super) fn adopt(&mut self, connection: Box<Connection>) {
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
@@ -77,8 +78,8 @@ impl Worker {
         touch(&mut self.slots.touched, connection);
         self.workspace.watch(connection);
         let wish = connection.client.go_on();
-        self.adopted_blocked(slot);
-        self.adopted_kept_back(slot);
+        self.adopt_blocked(slot);
+        self.adopt_kept_back(slot);
         if self.retiring {
             self.give_away(slot);
             return;

@@ -26,9 +26,7 @@ impl Worker {
         }
         let before = connection.output_memory();
         if !connection.refuses_reply(self.server) {
-            if let Some(range) = connection.replies.take() {
-                connection.output.push_replies(&self.arena, range, 0);
-            }
+            connection.queue_replies(&self.arena);
             connection.output.push(&bytes);
         }
         let more = connection.output_memory().saturating_sub(before);

@@ -23,6 +23,7 @@ impl Worker {
         }
     }
 
+    /// Has the driver read a connection in this way from now on.
     pub(super) fn read_by(&mut self, slot: u32, reading: Reading) {
         let Some(connection) = self.connections.at(slot) else { return };
         if reading == connection.reading {

@@ -28,6 +28,7 @@ pub(super) struct Relief {
 }
 
 impl Relief {
+    /// Notes that a connection executes commands.
     #[inline]
     pub(super) fn note_active(&mut self, slot: u32) {
         if self.is_laden {

@@ -7,7 +7,8 @@ use super::Worker;
 use crate::engine::buffers::output::{Offered, Sending};
 
 impl Worker {
-    pub(super) fn flush(&mut self) {
+    /// Sends each touched connection what it may have now, and closes those that are done.
+    pub(super) fn send_output(&mut self) {
         let mut touched = std::mem::take(&mut self.slots.touched);
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
@@ -22,10 +23,8 @@ impl Worker {
                 continue;
             }
             let Some(connection) = self.connections.at(slot) else { continue };
-            if !connection.output.is_empty()
-                && let Some(range) = connection.replies.take()
-            {
-                connection.output.push_replies(&self.arena, range, 0);
+            if !connection.output.is_empty() {
+                connection.queue_replies(&self.arena);
             }
             if !self.check_output(slot) {
                 continue;
@@ -92,10 +91,5 @@ impl Worker {
             self.close(slot);
         }
         false
-    }
-
-    /// Adds what the turn's commands did to the statistics.
-    pub(super) fn collect(&mut self) {
-        std::mem::take(&mut self.data.counters).add_to(&self.handle.stats.totals);
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct CommandSpan {
 }
 
 impl Worker {
+    /// Adds the commands in a connection's own buffer to the batch, unless the client has to wait.
     pub(super) fn parse_own(&mut self, slot: u32) {
         let Some(connection) = self.connections.at(slot) else { return };
         let nothing = connection.input.is_empty() || connection.large.is_arriving();
@@ -42,6 +43,8 @@ impl Worker {
         self.parse(slot, start, len, true);
     }
 
+    /// Adds the commands in these bytes to the batch. `own`: the bytes lie in the connection's own
+    /// buffer, otherwise in the driver's memory.
     pub(super) fn parse(&mut self, slot: u32, start: *const u8, len: usize, own: bool) {
         let Some(connection) = self.connections.at(slot) else { return };
         let bulk_len_max = self.server.config.proto_max_bulk_len() as usize;
@@ -83,6 +86,7 @@ impl Worker {
         self.spans = spans;
     }
 
+    /// Executes the commands of one connection, and takes note of what became of them.
     fn execute_span(&mut self, span: &mut CommandSpan, clock: &mut u64) {
         let Some(connection) = self.connections.at(span.slot) else { return };
         if connection.client.info.kill.load(Ordering::Relaxed) {
@@ -164,7 +168,7 @@ impl Worker {
             }
         }
         if connection.client.blocked.is_some() {
-            self.blocked(span.slot);
+            self.note_deadline(span.slot);
         }
     }
 

@@ -78,6 +78,7 @@ impl Worker {
         begun
     }
 
+    /// Takes the time by which the turn executes commands, and what follows from it.
     fn look_at_clock(&mut self) {
         self.data.refresh_time(self.server);
         self.server.end_pause_in_time(self.data.conditions.now_ms);
@@ -147,14 +148,14 @@ impl Worker {
     fn send_replies(&mut self) {
         self.release_replies();
         self.keep_back_replies();
-        self.flush();
+        self.send_output();
         self.limit_memory();
-        self.collect();
     }
 
-    /// Leaves the gate, and notes how long the turn took.
+    /// Leaves the gate. Notes what the turn did and how long it took.
     #[inline(always)]
     fn end_turn(&mut self, begun: &Begun) {
+        std::mem::take(&mut self.data.counters).add_to(&self.handle.stats.totals);
         self.data.leave();
         let commands = self.handle.stats.totals.commands.get().saturating_sub(begun.commands);
         let now = ticks();

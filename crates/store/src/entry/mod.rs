@@ -1,7 +1,7 @@
 //! An entry: one allocation that holds a key, its header, its expiry and its value.
 //!
 //! ```text
-//! offset 0  kind and encoding  u8
+//! offset 0  type and encoding  u8
 //!        1  flags              4 bits, and above them the lowest 4 of the access bits
 //!        2  key length         u8    (with LONG_KEY: unused)
 //!        3  access bits        3 x u8, the other 24
@@ -68,8 +68,8 @@ const FRESH_ZEROS_MIN: usize = 64 * 1024;
 const LIGHT_EFFORT: usize = 64;
 
 const HEADER: usize = size_of::<EntryHeader>();
-/// In the first byte the kind lies above the form.
-const KIND_SHIFT: u32 = 4;
+/// In the first byte the type lies above the form.
+const TYPE_SHIFT: u32 = 4;
 const EXPIRES: u8 = 1 << 0;
 const LONG_KEY: u8 = 1 << 1;
 /// A cut has copied the entry, or the entry is new (see `cut`). Never set outside of a table.
@@ -89,7 +89,7 @@ enum ValueForm {
     InlineText = 2,
     /// Eight bytes: a `SharedString`.
     Shared = 3,
-    /// `SLOT` bytes: the collection of the kind in the high half of the byte.
+    /// `SLOT` bytes: the collection of the type in the high half of the byte.
     Collection = 4,
     /// Eight bytes: a `ChunkedString`.
     Chunked = 5,
@@ -98,7 +98,7 @@ enum ValueForm {
 /// The beginning of every entry, byte for byte.
 #[repr(C)]
 struct EntryHeader {
-    /// The form, and above it the kind.
+    /// The form, and above it the type.
     first: u8,
     /// The flags, and above them the lowest 4 of the access bits.
     flags: u8,
@@ -194,10 +194,10 @@ impl EntryHeader {
         }
     }
 
-    /// The kind. A string's bits are 0.
+    /// The type of the value. A string's bits are 0.
     #[inline(always)]
-    const fn kind(&self) -> ValueType {
-        match self.first >> KIND_SHIFT {
+    const fn value_type(&self) -> ValueType {
+        match self.first >> TYPE_SHIFT {
             0 => ValueType::String,
             1 => ValueType::List,
             2 => ValueType::Set,
@@ -260,12 +260,12 @@ impl<'a> NewValue<'a> {
         }
     }
 
-    /// Form and kind, combined as in the first byte.
+    /// Form and type, combined as in the first byte.
     #[inline(always)]
     const fn first_byte(&self) -> u8 {
         match self {
             NewValue::Collection(collection) => {
-                ValueForm::Collection as u8 | (collection.kind() as u8) << KIND_SHIFT
+                ValueForm::Collection as u8 | (collection.value_type() as u8) << TYPE_SHIFT
             }
             _ => self.form() as u8,
         }
@@ -467,9 +467,10 @@ impl Emptied {
                 }
                 ValueForm::Shared => NewValue::Shared(self.0.add(at).cast().read()),
                 ValueForm::Chunked => NewValue::Chunked(self.0.add(at).cast().read()),
-                ValueForm::Collection => {
-                    NewValue::Collection(AnyCollection::read(look.header().kind(), self.0.add(at)))
-                }
+                ValueForm::Collection => NewValue::Collection(AnyCollection::read(
+                    look.header().value_type(),
+                    self.0.add(at),
+                )),
             }
         }
     }
@@ -570,16 +571,16 @@ impl<'a> EntryRef<'a> {
     }
 
     #[inline(always)]
-    pub fn kind(self) -> ValueType {
-        self.header().kind()
+    pub fn value_type(self) -> ValueType {
+        self.header().value_type()
     }
 
     /// The collection, if the entry has one of this type.
     #[inline(always)]
     pub fn collection<T: Collection>(self) -> Option<&'a T> {
-        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. It lies
-        // at the value's place, because only collections have such a kind.
-        (self.kind() == T::KIND).then(|| unsafe { self.at(self.value_offset()) })
+        // SAFETY: `Collection` promises that an entry with this type of value holds a `T`. It lies
+        // at the value's place, because only collections have such a type.
+        (self.value_type() == T::VALUE_TYPE).then(|| unsafe { self.at(self.value_offset()) })
     }
 
     /// When the key expires, in Unix milliseconds.
@@ -603,7 +604,7 @@ impl<'a> EntryRef<'a> {
     #[inline(always)]
     pub fn value(self) -> ValueRef<'a> {
         let at = self.value_offset();
-        // SAFETY: the form says which of these lies at the value's place, and the kind says which
+        // SAFETY: the form says which of these lies at the value's place, and the type says which
         // collection. *Held*: it lives and does not change in 'a.
         unsafe {
             match self.header().form() {
@@ -612,9 +613,10 @@ impl<'a> EntryRef<'a> {
                 }
                 ValueForm::Shared => ValueRef::Shared(self.at(at)),
                 ValueForm::Chunked => ValueRef::Chunked(self.at(at)),
-                ValueForm::Collection => {
-                    ValueRef::Collection(CollectionRef::new(self.kind(), self.pointer.add(at)))
-                }
+                ValueForm::Collection => ValueRef::Collection(CollectionRef::new(
+                    self.value_type(),
+                    self.pointer.add(at),
+                )),
             }
         }
     }
@@ -871,17 +873,17 @@ impl<'a> EntryMut<'a> {
     #[inline(always)]
     pub fn collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
         let look = self.as_ref();
-        let (kind, at) = (look.kind(), look.value_offset());
-        // SAFETY: `Collection` promises that an entry of the type's kind holds that type. *Held*:
+        let (value_type, at) = (look.value_type(), look.value_offset());
+        // SAFETY: `Collection` promises that an entry with this type of value holds a `T`. *Held*:
         // nothing else uses it in 'a, and the result replaces our own reference.
-        (kind == T::KIND).then(|| unsafe { self.at_mut(at) })
+        (value_type == T::VALUE_TYPE).then(|| unsafe { self.at_mut(at) })
     }
 
     /// Moves blocks of the value out of sparsely used memory, from one part of the value on.
     /// Returns the part to continue with; 0 at the end. Chunks of a string are too large for this
     /// to help.
     pub(crate) fn defragment(self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        match self.as_ref().kind() {
+        match self.as_ref().value_type() {
             ValueType::String => {
                 self.defragment_string(defragmenter);
                 0

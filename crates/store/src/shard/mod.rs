@@ -735,7 +735,7 @@ impl Database {
 /// When the first field of a hash expires, approximately.
 #[inline(always)]
 fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
-    if entry.kind() != ValueType::Hash {
+    if entry.value_type() != ValueType::Hash {
         return None;
     }
     entry.collection::<crate::value::Hash>()?.earliest_ms()

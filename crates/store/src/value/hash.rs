@@ -1,8 +1,8 @@
 //! A hash: a few short fields in a listpack, or more in a table. Only a table has fields that
 //! expire.
 
-use super::integer;
-use super::listpack::{self, Item, Listpack, ListpackPosition};
+use super::integer::IntegerText;
+use super::listpack::{Item, Listpack, ListpackIter, ListpackPosition};
 pub use super::pages::Walk;
 use super::pages::{
     self, Given, NEVER, Outside, RecordPlace, RecordTable, RecordText, TableRecord,
@@ -64,7 +64,7 @@ pub enum FieldExpiry {
 /// The fields in no particular order, including expired ones.
 #[derive(Clone)]
 pub enum HashIter<'a> {
-    Packed { fields: listpack::ListpackIter<'a>, left: usize },
+    Packed { fields: ListpackIter<'a>, left: usize },
     Table(pages::RecordIter<'a>),
 }
 
@@ -434,7 +434,7 @@ const fn is_live(expire_ms: Option<i64>, now_ms: i64) -> bool {
 /// Fields and values as a table. If a field is there twice, the first one counts.
 fn table_of(fields: &Listpack, hasher: &Hasher) -> RecordTable {
     let mut table = RecordTable::new(true);
-    let mut rooms = [integer::IntegerText::new(0), integer::IntegerText::new(0)];
+    let mut rooms = [IntegerText::new(0), IntegerText::new(0)];
     let mut items = fields.iter();
     while let (Some(name), Some(value)) = (items.next(), items.next()) {
         let [name_room, value_room] = &mut rooms;

@@ -23,7 +23,7 @@ macro_rules! collections {
         }
 
         impl AnyCollection {
-            pub const fn kind(&self) -> ValueType {
+            pub const fn value_type(&self) -> ValueType {
                 match *self {
                     $(Self::$kind(_) => ValueType::$kind,)*
                 }
@@ -118,7 +118,7 @@ macro_rules! collections {
             // SAFETY: the list gives each type its own kind, and an entry of that kind is made from
             // the variant with this type.
             unsafe impl Collection for $type {
-                const KIND: ValueType = ValueType::$kind;
+                const VALUE_TYPE: ValueType = ValueType::$kind;
 
                 fn into_any(self) -> AnyCollection {
                     AnyCollection::$kind(self)
@@ -145,9 +145,10 @@ macro_rules! collections {
 /// A type of collection.
 ///
 /// # Safety
-/// Only this type has `KIND`: an entry of that kind holds this type, and no string has that kind.
+/// Only this type has this `VALUE_TYPE`, and no string has it: an entry with that type of value
+/// holds this Rust type.
 pub unsafe trait Collection: Clone + Send {
-    const KIND: ValueType;
+    const VALUE_TYPE: ValueType;
 
     fn into_any(self) -> AnyCollection;
 

@@ -1,8 +1,8 @@
 //! A set: integers in an intset, a few short members in a listpack, or other members in a table.
 
-use super::integer;
+use super::integer::{self, IntegerText};
 use super::intset::Intset;
-use super::listpack::{self, Item, Listpack};
+use super::listpack::{Item, Listpack, ListpackIter, ListpackPosition};
 pub use super::pages::Walk;
 use super::pages::{self, Given, RecordPlace, RecordTable, RecordText, TableRecord};
 use crate::hash::Hasher;
@@ -36,7 +36,7 @@ impl Default for SetLimits {
 #[derive(Clone)]
 pub enum SetIter<'a> {
     Integers { set: &'a Intset, index: usize },
-    Packed { members: listpack::ListpackIter<'a>, left: usize },
+    Packed { members: ListpackIter<'a>, left: usize },
     Table(pages::RecordIter<'a>),
 }
 
@@ -44,7 +44,7 @@ pub enum SetIter<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum MemberPlace {
     Integer(usize),
-    Packed(listpack::ListpackPosition),
+    Packed(ListpackPosition),
     Table(RecordPlace),
 }
 
@@ -75,7 +75,7 @@ impl Set {
     pub fn from_listpack(members: Listpack, limits: &SetLimits, hasher: &Hasher) -> Option<Self> {
         let mut table = RecordTable::new(false);
         let mut fits = members.len() <= limits.packed_entries;
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         for member in &members {
             fits &= member.len() <= limits.packed_value_len;
             if !table.insert_new(member.text(&mut room).into(), None, hasher) {
@@ -207,7 +207,7 @@ impl Set {
         match (self, member) {
             (Self::Integers(integers), Item::Integer(value)) => integers.contains(value),
             (Self::Packed(pack), member) => pack.find(member, 1).is_some(),
-            (_, member) => self.contains(member.text(&mut integer::IntegerText::new(0)), hasher),
+            (_, member) => self.contains(member.text(&mut IntegerText::new(0)), hasher),
         }
     }
 
@@ -347,7 +347,7 @@ impl Set {
     /// Turns it into a table.
     pub fn make_table(&mut self, hasher: &Hasher) {
         let mut table = RecordTable::new(false);
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         for member in self.iter() {
             table.insert_absent(member.text(&mut room).into(), None, hasher);
         }

@@ -6,7 +6,8 @@
 //! combined by exclusive or.
 
 use bobbin_resp::format_f64_as_digits;
-use bobbin_store::value::{CollectionRef, StreamId, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{CollectionRef, StreamId};
 use bobbin_store::{EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
@@ -97,7 +98,7 @@ impl Digest {
 
     /// Adds a value, and whether it expires.
     fn mix_value(&mut self, entry: EntryRef<'_>, over_ms: i64) {
-        self.mix(&(entry.kind() as u32).to_be_bytes());
+        self.mix(&(entry.value_type() as u32).to_be_bytes());
         match entry.value() {
             ValueRef::Collection(collection) => self.mix_collection(collection, over_ms),
             _ => self.mix(&entry.string().joined()),
@@ -108,7 +109,7 @@ impl Digest {
     }
 
     fn mix_collection(&mut self, collection: CollectionRef<'_>, over_ms: i64) {
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         match collection {
             CollectionRef::Set(set) => {
                 set.iter().for_each(|member| self.xor(&sha1(member.text(&mut room))));

@@ -19,7 +19,7 @@ use crate::engine::command::help::show;
 use crate::engine::command::{Call, Command, Failure, Flags, Key, Outcome};
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Switch;
-use crate::persistence::Existing;
+use crate::persistence::{Existing, LoadRules};
 
 use crate::persistence::aof::Aof;
 use crate::persistence::{Persistence, aof, load, save};
@@ -438,9 +438,10 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     if flush && (save || file.is_ok()) {
         forget_everything(call);
     }
+    let rules = LoadRules { existing, ..LoadRules::default() };
     let loaded = file
         .map_err(|error| error.to_string())
-        .and_then(|file| load::load_held(call.server, call.data, file, existing));
+        .and_then(|file| load::load_held(call.server, call.data, file, rules));
     match loaded {
         Ok(loaded) => {
             load::log_loaded(call.server, loaded);

@@ -63,7 +63,7 @@ impl KeySample {
     }
 
     fn note(&mut self, database: u32, entry: &EntryRef<'_>, now: Instant) {
-        let (key, kind, bytes) = (entry.key(), entry.kind(), entry.memory());
+        let (key, kind, bytes) = (entry.key(), entry.value_type(), entry.memory());
         if let Some(at) = ValueType::ALL.iter().position(|known| *known == kind) {
             self.kinds[at].keys += 1;
             self.kinds[at].bytes += bytes as u64;

@@ -6,7 +6,8 @@ use bobbin_resp::{Protocol, Reply};
 use bobbin_store::ValueRef;
 use bobbin_store::geo::{GeoPosition, Shape};
 use bobbin_store::hash::Hasher;
-use bobbin_store::value::{CollectionRef, Item, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{CollectionRef, Item, SortedSet, SortedSetLimits};
 
 use super::query::{DistanceOrder, Query, SearchForm};
 use super::{append_distance, append_position, limits};
@@ -76,7 +77,7 @@ impl FoundMember<'_> {
     ) {
         let distance = self.distance / query.metres;
         let score = if query.store_distance { distance } else { self.score };
-        result.insert(self.member.text(&mut integer::IntegerText::new(0)), score, limits, hasher);
+        result.insert(self.member.text(&mut IntegerText::new(0)), score, limits, hasher);
     }
 
     fn append_to(&self, reply: &mut Reply<'_>, query: &Query) {

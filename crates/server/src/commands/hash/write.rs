@@ -2,9 +2,10 @@
 
 use bobbin_store::NewValue;
 use bobbin_store::entry::{INLINE_MAX, SharedString};
+use bobbin_store::value::Hash;
 use bobbin_store::value::hash::FieldExpiry;
+use bobbin_store::value::integer::IntegerText;
 use bobbin_store::value::pages::{Given, PREFETCHED};
-use bobbin_store::value::{Hash, integer};
 
 use super::super::string::Extended;
 use super::expiry::{propagate_fields, propagate_set};
@@ -92,7 +93,7 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let sum = old
         .checked_add(increment)
         .ok_or(Failure::new(&"ERR increment or decrement would overflow"))?;
-    let text = integer::IntegerText::new(sum);
+    let text = IntegerText::new(sum);
     let len_before = hash.len();
     let value = Given::Bytes(text.as_bytes());
     let added = hash.set(name, value, FieldExpiry::Keep, now_ms, &limits, hasher);
@@ -118,7 +119,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let old = match call.data.write_as::<Hash>(key)? {
         Some(hash) => match hash.get(name, now_ms, hasher) {
             Some(field) => {
-                let mut room = integer::IntegerText::new(0);
+                let mut room = IntegerText::new(0);
                 let text = field.value.item().text(&mut room);
                 Extended::parse(text).ok_or(Failure::new(&"ERR hash value is not a float"))?
             }

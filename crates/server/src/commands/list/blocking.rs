@@ -91,7 +91,7 @@ impl Wait for ListPop {
         Ok(false)
     }
 
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         Some(ValueType::List)
     }
 }
@@ -138,7 +138,7 @@ impl Wait for Move {
         }
     }
 
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         Some(ValueType::List)
     }
 

@@ -1,6 +1,7 @@
 //! Sets: adding, removing, moving and looking up members.
 
 use bobbin_resp::{Aggregate, Reply};
+use bobbin_store::ValueType;
 use bobbin_store::value::pages::PREFETCHED;
 use bobbin_store::value::set::Walk;
 use bobbin_store::value::{Item, Set};
@@ -10,7 +11,7 @@ use super::super::elements::bulk;
 use super::super::scan::parse_cursor;
 use super::super::scan_options::{ScanOptions, Scanned};
 use super::{changed, ended, limits};
-use crate::engine::command::{Call, Classes, Outcome};
+use crate::engine::command::{Call, Classes, Failure, Outcome};
 use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, each_word_in_slices, has_many_words, reply_in_slices,
 };
@@ -62,15 +63,16 @@ pub(super) fn srem(call: &mut Call<'_>) -> Outcome {
 pub(super) fn smove(call: &mut Call<'_>) -> Outcome {
     let (source, target, member) = (call.key(1)?, call.key(2)?, call.args[3]);
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    let is_there = call.data.write(source).is_some();
-    call.data.write(target);
+    // As in Valkey, both count as used, and one that has expired is deleted, whatever happens then.
+    let types = [source, target].map(|key| call.data.write(key).map(|it| it.as_ref().value_type()));
     call.data.count_no_more_use();
-    if !is_there {
+    if types[0].is_none() {
         call.reply.integer(0);
         return Ok(());
     }
-    call.data.write_as::<Set>(source)?;
-    call.data.write_as::<Set>(target)?;
+    if types.into_iter().flatten().any(|value_type| value_type != ValueType::Set) {
+        return Err(Failure::WRONG_TYPE);
+    }
     let Some(set) = call.data.write_as::<Set>(source)? else { return Ok(()) };
     if source.bytes == target.bytes {
         let is_member = set.contains(member, hasher);

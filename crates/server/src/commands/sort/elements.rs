@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use bobbin_resp::parse_f64;
 use bobbin_store::hash::Hasher;
-use bobbin_store::value::{CollectionRef, Item, List, Set, SortedSet, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{CollectionRef, Item, List, Set, SortedSet};
 use bobbin_store::{EntryRef, ValueRef};
 
 use crate::engine::command::Failure;
@@ -146,7 +147,7 @@ impl SortElements {
     pub(super) fn push(&mut self, item: Item<'_>) {
         let text = match item {
             Item::Bytes(bytes) => self.copy(bytes),
-            Item::Integer(value) => self.copy(integer::IntegerText::new(value).as_bytes()),
+            Item::Integer(value) => self.copy(IntegerText::new(value).as_bytes()),
         };
         self.entries.push(SortEntry { text, weight: Weight::None });
     }

@@ -1,7 +1,8 @@
 //! The patterns of BY and GET: keys, or fields of hashes, whose names contain the element.
 
 use bobbin_store::ValueRef;
-use bobbin_store::value::{CollectionRef, integer};
+use bobbin_store::value::CollectionRef;
+use bobbin_store::value::integer::IntegerText;
 
 use super::lookups::Lookups;
 use crate::engine::command::Data;
@@ -64,7 +65,7 @@ impl<'a> SortPattern<'a> {
             (Some(ValueRef::Shared(shared)), None) => f(Some(shared)),
             (Some(ValueRef::Chunked(chunked)), None) => f(Some(&chunked.to_vec())),
             (Some(ValueRef::Collection(CollectionRef::Hash(hash))), Some(field)) => {
-                let mut room = integer::IntegerText::new(0);
+                let mut room = IntegerText::new(0);
                 let found = hash.get(field, now_ms, hasher);
                 f(found.map(|field| field.value.item().text(&mut room)))
             }

@@ -54,7 +54,7 @@ impl Wait for SortedSetPop {
         Ok(false)
     }
 
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         Some(ValueType::SortedSet)
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bobbin_resp::{Reply, parse_f64};
 use bobbin_store::Hasher;
-use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{Item, SortedSet, SortedSetLimits};
 
 use super::gathered::Gathered;
 use super::input::{SetInput, SetPlace};
@@ -336,7 +337,7 @@ impl Combination {
         let others = &inputs[1..];
         // No set has a member twice, so members of the last set need not be found again.
         let comes_again = self.at + 1 < inputs.len();
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         let looks = if operation == SortedSetOperation::Union { 0 } else { others.len() };
         let next = input.walk(self.place, looks, |member, score| {
             let member = member.text(&mut room);

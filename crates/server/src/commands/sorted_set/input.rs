@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use bobbin_store::value::integer::IntegerText;
 use bobbin_store::value::set::Walk;
-use bobbin_store::value::{CollectionRef, Item, Set, SortedSet, integer};
+use bobbin_store::value::{CollectionRef, Item, Set, SortedSet};
 use bobbin_store::{EntryRef, Hasher, ValueRef};
 
 use super::super::repeats::MANY;
@@ -140,7 +141,7 @@ impl SetInput {
             let position = one.walk_common(other, place.position, members, hasher, visit)?;
             return Some(SetPlace { position, ..place });
         }
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         self.walk(place, others, |member, _| {
             let member = member.text(&mut room);
             if std::ptr::eq(self, other) || other.score(member, hasher).is_some() {

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::value::{Item, SortedSet, SortedSetLimits, integer};
+use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::{Item, SortedSet, SortedSetLimits};
 use bobbin_store::{Encoding, Hasher};
 
 use super::super::elements::bulk;
@@ -161,7 +162,7 @@ impl Copying {
     /// Copies up to `count` elements. Returns whether there is more to do.
     fn step(&mut self, count: usize) -> bool {
         let next = self.ranks.end.min(self.ranks.start.saturating_add(count));
-        let (mut room, mut some) = (integer::IntegerText::new(0), Gathered::default());
+        let (mut room, mut some) = (IntegerText::new(0), Gathered::default());
         for (member, score) in self.set.range(self.ranks.start..next) {
             some.push(member.text(&mut room), score);
         }

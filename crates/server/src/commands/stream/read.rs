@@ -247,7 +247,7 @@ impl Wait for StreamReading {
         Ok(true)
     }
 
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         Some(ValueType::Stream)
     }
 

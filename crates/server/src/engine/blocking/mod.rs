@@ -49,7 +49,7 @@ pub trait Wait: Send + Sync {
 
     /// The type of value that the client waits for, if it waits for a value. Keys with another type
     /// are passed over until they change.
-    fn kind(&self) -> Option<ValueType> {
+    fn value_type(&self) -> Option<ValueType> {
         None
     }
 
@@ -231,11 +231,12 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
                 return false;
             }
         }
-        let kind = data.live_kind(key);
-        let Some(waiter) = server.waiters.at(database, key, at, kind) else { return true };
+        let found = data.live_type(key);
+        let Some(waiter) = server.waiters.at(database, key, at, found) else { return true };
         // A client that was killed may not have been closed yet.
         let fits = !waiter.client.kill.load(Ordering::Relaxed)
-            && (kind.is_some() && kind == waiter.wait.kind() || waiter.wait.ends_when_gone());
+            && (found.is_some() && found == waiter.wait.value_type()
+                || waiter.wait.ends_when_gone());
         if fits {
             match hold_destination(data, key, waiter.wait.destination()) {
                 DestinationLock::Held => {}
@@ -253,37 +254,13 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
             at += 1;
             continue;
         }
-        let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
-        let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
-        let mut answer = ServedReply::default();
-        let admitted = match waiter.epoch == server.acl.epoch() {
-            true => Ok(()),
-            false => check_waiter(server, &waiter, data.conditions.now_ms),
+        let Some(answer) = try_to_serve(server, data, &waiter) else {
+            // An expired key may have been deleted nevertheless.
+            data.number_unit();
+            waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
+            at += 1;
+            continue;
         };
-        answer.refused = admitted.is_err();
-        data.conditions.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
-        let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-        let served = admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply));
-        match served {
-            Ok(false) => {
-                // An expired key may have been deleted nevertheless.
-                data.number_unit();
-                waiter.step(WaiterState::CLAIMED, WaiterState::WAITING);
-                at += 1;
-                continue;
-            }
-            // The change has dropped the readers of the key, so this one is added after it.
-            Ok(true) => {
-                data.unit.note_served();
-                if let Some(reader) = waiter.reader {
-                    held.iter().for_each(|(_, key)| data.track(*key, reader));
-                }
-            }
-            Err(failure) => {
-                answer.bytes.clear();
-                answer.failed = Some(failure);
-            }
-        }
         // The change gets its place in the log before any other thread can see it.
         data.number_unit();
         if server.waiters.remove(database, key, &waiter) {
@@ -294,6 +271,35 @@ fn serve_key(server: &Server, data: &mut Data, bytes: &[u8]) -> bool {
         waiter.tell(server);
         data.publish_served(waiter.client.id);
     }
+}
+
+/// Executes the command of a claimed waiter. `None`: what it waits for is not there.
+fn try_to_serve(server: &Server, data: &mut Data, waiter: &Waiter) -> Option<ServedReply> {
+    let keys = waiter.keys.iter().map(|bytes| data.key(bytes)).enumerate();
+    let held: Vec<_> = keys.filter(|(_, key)| data.holds(key.hash.shard())).collect();
+    let mut answer = ServedReply::default();
+    let admitted = match waiter.epoch == server.acl.epoch() {
+        true => Ok(()),
+        false => check_waiter(server, waiter, data.conditions.now_ms),
+    };
+    answer.refused = admitted.is_err();
+    data.conditions.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
+    let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
+    match admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply)) {
+        Ok(false) => return None,
+        // The change has dropped the readers of the key, so this one is added after it.
+        Ok(true) => {
+            data.unit.note_served();
+            if let Some(reader) = waiter.reader {
+                held.iter().for_each(|(_, key)| data.track(*key, reader));
+            }
+        }
+        Err(failure) => {
+            answer.bytes.clear();
+            answer.failed = Some(failure);
+        }
+    }
+    Some(answer)
 }
 
 /// Checks a blocked command whose rights were checked in an earlier epoch, just before it is

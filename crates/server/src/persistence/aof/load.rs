@@ -17,7 +17,7 @@ use crate::engine::command::Data;
 use crate::engine::server::Server;
 use crate::persistence::aof::Aof;
 use crate::persistence::snapshot::Contents;
-use crate::persistence::{Persistence, load};
+use crate::persistence::{LoadRules, Persistence, load};
 
 /// How many bytes are read at once.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -240,7 +240,7 @@ fn ends_in_zeros(path: &Path, good: u64) -> std::io::Result<bool> {
 /// Loads the RDB file that a base begins with. Returns its length in bytes. Expired keys are loaded
 /// too: commands behind it may have extended their lives.
 fn load_preamble(server: &'static Server, name: &str, file: &File) -> Result<u64, String> {
-    let loaded = load::load_keeping_expired(server, file).map_err(|error| {
+    let loaded = load::load_beside(server, file, LoadRules::BEGINNING).map_err(|error| {
         format!(
             "Error reading the RDB preamble of the AOF file {name}, AOF loading aborted: {error}"
         )

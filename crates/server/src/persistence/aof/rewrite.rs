@@ -512,7 +512,7 @@ fn write_commands(
 
 /// Appends the commands that make an entry.
 fn append_entry(server: &Server, entry: EntryRef<'_>, out: &mut Vec<u8>) {
-    if entry.kind() == ValueType::String {
+    if entry.value_type() == ValueType::String {
         let (string, mut command) = (entry.string(), Reply::new(out, Protocol::Resp2));
         command.array(if entry.expire_ms().is_some() { 5 } else { 3 });
         command.bulk(b"SET");

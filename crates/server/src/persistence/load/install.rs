@@ -11,12 +11,11 @@ use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
 use bobbin_sync::Mutex;
 
 use super::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts};
-use super::{Existing, Loaded, slow_down};
+use super::{Existing, LoadRules, Loaded, slow_down};
 use crate::commands;
 use crate::engine::command::Data;
 use crate::engine::log::append_command;
 use crate::engine::server::Server;
-use crate::persistence::Persistence;
 
 /// Runs in each thread that makes values: installs blocks until there are no more.
 pub(super) fn install_blocks(
@@ -26,6 +25,7 @@ pub(super) fn install_blocks(
     empty: &Mutex<Vec<Vec<u8>>>,
     count: &LoadedCounts,
     failed: &AtomicBool,
+    rules: LoadRules,
 ) -> Result<(), String> {
     let data = Data::new(keyspace, &server.gate, 0);
     let mut data = data.ok_or("too many threads to load with")?;
@@ -36,7 +36,7 @@ pub(super) fn install_blocks(
             continue;
         }
         data.enter();
-        let outcome = install(server, &mut data, &block, count, Existing::Refuse);
+        let outcome = install(server, &mut data, &block, count, rules);
         data.leave();
         outcome?;
         let mut empty = empty.lock();
@@ -52,10 +52,11 @@ pub(super) fn install(
     data: &mut Data,
     block: &FileBlock,
     count: &LoadedCounts,
-    existing: Existing,
+    rules: LoadRules,
 ) -> Result<(), String> {
     let hasher = server.keyspace.hasher();
-    make(server, block, count, data.conditions.now_ms, &Cell::new(0), |database, hash, entry| {
+    let now_ms = data.conditions.now_ms;
+    make(server, block, count, now_ms, &Cell::new(0), rules, |database, hash, entry| {
         data.visit(hash.shard(), |shard| {
             let database = shard.database_mut(database);
             match database.find(hash, entry.as_ref().key()) {
@@ -63,7 +64,7 @@ pub(super) fn install(
                     database.insert(hash, entry, hasher);
                     Ok(None)
                 }
-                Some(place) if existing == Existing::Replace => {
+                Some(place) if rules.existing == Existing::Replace => {
                     Ok(Some(database.replace(hash, place, entry, hasher)))
                 }
                 Some(_) => Err(entry),
@@ -81,15 +82,15 @@ pub(super) fn make(
     count: &LoadedCounts,
     now_ms: i64,
     done: &Cell<usize>,
+    rules: LoadRules,
     mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,
 ) -> Result<(), String> {
     let options = DumpOptions { string_len_max: STRING_LEN_MAX, ..DumpOptions::default() };
     let target = commands::target(server);
-    let keeps_expired = Persistence::of(server).loading.keeps_expired.load(Ordering::Relaxed);
     let clock = server.access_clock(now_ms);
-    let expire_by = (!keeps_expired).then_some(now_ms - 1);
+    let expire_by = (!rules.keeps_expired).then_some(now_ms - 1);
     let mut loaded = Loaded::default();
-    let mut dead = DeadKeys::new(server);
+    let mut dead = DeadKeys::new(rules.resumes && server.feed.is_on());
     // A primary that continues its stream drops expired fields later, so that its replicas learn of
     // it.
     let expire_by = expire_by.filter(|_| !dead.is_told);
@@ -112,7 +113,7 @@ pub(super) fn make(
                 return Err("the server ends".into());
             }
             loaded.expiring += u64::from(record.expire_ms.is_some());
-            if record.expire_ms.is_some_and(|ms| ms < now_ms) && !keeps_expired {
+            if record.expire_ms.is_some_and(|ms| ms < now_ms) && !rules.keeps_expired {
                 loaded.expired += 1;
                 dead.add(database, &record.key);
             } else if let Some(entry) =
@@ -141,9 +142,8 @@ struct DeadKeys {
 }
 
 impl DeadKeys {
-    fn new(server: &Server) -> Self {
-        let resumes = Persistence::of(server).loading.resumes.load(Ordering::Relaxed);
-        Self { is_told: resumes && server.feed.is_on(), commands: Vec::new(), database: None }
+    const fn new(is_told: bool) -> Self {
+        Self { is_told, commands: Vec::new(), database: None }
     }
 
     fn add(&mut self, database: u32, key: &[u8]) {

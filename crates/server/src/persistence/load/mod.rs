@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
 use bobbin_io::error_text;
-use bobbin_store::{Hasher, Keyspace};
+use bobbin_store::{Hasher, KeyHash, Keyspace, OwnedEntry};
 use bobbin_sync::Mutex;
 
 use self::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts, send};
@@ -33,10 +33,29 @@ use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
 use crate::persistence::Persistence;
 
+/// How a file is loaded.
+#[derive(Clone, Copy, Default)]
+pub struct LoadRules {
+    pub existing: Existing,
+    /// Expired keys are loaded too.
+    pub keeps_expired: bool,
+    /// The server is starting, so the replication stream goes on from the position that the file
+    /// gives.
+    pub resumes: bool,
+}
+
+impl LoadRules {
+    /// The file is the base of a log, or the copy of a primary's keys. What comes behind it may
+    /// extend the lives of keys that have expired by now, or deletes them.
+    pub const BEGINNING: Self =
+        Self { existing: Existing::Refuse, keeps_expired: true, resumes: false };
+}
+
 /// What to do with a key or a library of the file that exists already.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum Existing {
     /// Fail: the keyspace was empty before.
+    #[default]
     Refuse,
     Replace,
 }
@@ -76,15 +95,10 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
         }
     };
     begin_loading(server, &file);
-    let loading = &Persistence::of(server).loading;
     // A replica deletes expired keys only when its primary says so.
-    let is_replica = server.config.names_primary();
-    loading.resumes.store(true, Ordering::Relaxed);
-    loading.keeps_expired.store(is_replica, Ordering::Relaxed);
-    let loaded = load_beside(server, file);
-    loading.resumes.store(false, Ordering::Relaxed);
-    loading.keeps_expired.store(false, Ordering::Relaxed);
-    match loaded {
+    let keeps_expired = server.config.names_primary();
+    let rules = LoadRules { keeps_expired, resumes: true, ..LoadRules::default() };
+    match load_beside(server, file, rules) {
         Ok(loaded) => {
             log_loaded(server, loaded);
             let seconds = started.elapsed().as_secs_f64();
@@ -133,8 +147,12 @@ pub fn end_loading(server: &Server) {
 }
 
 /// Loads a file with several threads, while the workers run. The caller holds no lock.
-pub fn load_beside(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
-    let (loaded, functions) = load_into(server, &server.keyspace, file)?;
+pub fn load_beside(
+    server: &'static Server,
+    file: impl Read,
+    rules: LoadRules,
+) -> Result<Loaded, String> {
+    let (loaded, functions) = load_into(server, &server.keyspace, file, rules)?;
     restore_functions(server, &functions, Policy::Append)?;
     Ok(loaded)
 }
@@ -145,9 +163,10 @@ pub fn load_into(
     server: &'static Server,
     keyspace: &'static Keyspace,
     file: impl Read,
+    rules: LoadRules,
 ) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX);
-    load_with(server, keyspace, file, threads)
+    load_with(server, keyspace, file, rules, threads)
 }
 
 /// Loads as `load_into` does, with `threads` threads that make values.
@@ -155,6 +174,7 @@ fn load_with(
     server: &'static Server,
     keyspace: &'static Keyspace,
     mut file: impl Read,
+    rules: LoadRules,
     threads: usize,
 ) -> Result<(Loaded, Vec<Vec<u8>>), String> {
     let (sender, receiver) = sync_channel(BLOCKS_MAX);
@@ -165,7 +185,8 @@ fn load_with(
     let read = std::thread::scope(|scope| {
         for _ in 0..threads {
             let work = || {
-                let outcome = install_blocks(server, keyspace, &full, &empty, &count, &failed);
+                let outcome =
+                    install_blocks(server, keyspace, &full, &empty, &count, &failed, rules);
                 if let Err(text) = outcome {
                     failed.store(true, Ordering::Relaxed);
                     error.lock().get_or_insert(text);
@@ -181,7 +202,7 @@ fn load_with(
         }
         let recycled = || empty.lock().pop();
         let mut give = |block: FileBlock| send(&sender, block, &failed);
-        let read = read_blocks(server, &mut file, |_, _| {}, recycled, &mut give);
+        let read = read_blocks(server, &mut file, rules, |_, _| {}, recycled, &mut give);
         // Without a sender the other threads end.
         drop(sender);
         read
@@ -192,39 +213,18 @@ fn load_with(
     }
 }
 
-/// Loads a file as `load_beside` does, but keeps expired keys: the file is the base of a log.
-pub fn load_keeping_expired(server: &'static Server, file: impl Read) -> Result<Loaded, String> {
-    let (loaded, functions) = load_copy(server, &server.keyspace, file)?;
-    restore_functions(server, &functions, Policy::Append)?;
-    Ok(loaded)
-}
-
-/// Loads a copy of a primary's keys as `load_into` does, but keeps expired keys: the stream behind
-/// the copy may extend their lives, or deletes them.
-pub fn load_copy(
-    server: &'static Server,
-    keyspace: &'static Keyspace,
-    file: impl Read,
-) -> Result<(Loaded, Vec<Vec<u8>>), String> {
-    let loading = &Persistence::of(server).loading;
-    loading.keeps_expired.store(true, Ordering::Relaxed);
-    let loaded = load_into(server, keyspace, file);
-    loading.keeps_expired.store(false, Ordering::Relaxed);
-    loaded
-}
-
 /// Loads a file in the calling thread, which holds the gate.
 pub fn load_held(
     server: &'static Server,
     data: &mut Data,
     mut file: impl Read,
-    existing: Existing,
+    rules: LoadRules,
 ) -> Result<Loaded, String> {
     let count = LoadedCounts::default();
     let spare = RefCell::new(None);
     let mut error = None;
     let read = {
-        let mut give = |block: FileBlock| match install(server, data, &block, &count, existing) {
+        let mut give = |block: FileBlock| match install(server, data, &block, &count, rules) {
             Ok(()) => {
                 *spare.borrow_mut() = Some(block.bytes);
                 true
@@ -235,13 +235,13 @@ pub fn load_held(
             }
         };
         let recycled = || spare.borrow_mut().take();
-        read_blocks(server, &mut file, |_, _| {}, recycled, &mut give)
+        read_blocks(server, &mut file, rules, |_, _| {}, recycled, &mut give)
     };
     if let Some(error) = error {
         return Err(error);
     }
     let (bytes, functions) = read?;
-    let policy = match existing {
+    let policy = match rules.existing {
         Existing::Refuse => Policy::Append,
         Existing::Replace => Policy::Replace,
     };
@@ -263,25 +263,29 @@ pub fn restore_functions(
     restored.map_err(|failure| format!("a function library cannot be loaded: {}", failure.text()))
 }
 
-/// Reads a whole file as loading does, and makes every value, but keeps none. `see` gets each item
-/// and its offset. An error comes with its offset in the file.
+/// Reads a whole file as loading does, and makes every value, but keeps none. `in_log`: the file is
+/// the base of a log, also if it does not say so. `see` gets each item and its offset. An error
+/// comes with its offset in the file.
 pub(crate) fn examine(
     server: &'static Server,
     mut file: impl Read,
+    in_log: bool,
     mut see: impl FnMut(u64, &RdbItem<'_>),
 ) -> Result<Loaded, (u64, String)> {
     let (count, spare) = (LoadedCounts::default(), RefCell::new(None));
     // The offsets of a block's keys, and the offset of the last item.
     let places = RefCell::new(Vec::new());
     let at = Cell::new(0);
+    let rules = Cell::new(if in_log { LoadRules::BEGINNING } else { LoadRules::default() });
     let other = Hasher::new(1);
     let (now_ms, mut known, mut error) = (server.clock.advance(), HashSet::new(), None);
     let mut give = |block: FileBlock| {
         let done = Cell::new(0);
-        let outcome = make(server, &block, &count, now_ms, &done, |database, hash, entry| {
+        let place = |database, hash: KeyHash, entry: OwnedEntry| {
             let key = entry.as_ref().key();
             if known.insert((database, hash.0, other.hash(key).0)) { Ok(()) } else { Err(entry) }
-        });
+        };
+        let outcome = make(server, &block, &count, now_ms, &done, rules.get(), place);
         let places = std::mem::take(&mut *places.borrow_mut());
         if let Err(text) = outcome {
             error = Some((places.get(done.get()).copied().unwrap_or_else(|| at.get()), text));
@@ -292,13 +296,17 @@ pub(crate) fn examine(
     };
     let see = |place: u64, item: &RdbItem<'_>| {
         at.set(place);
-        if matches!(item, RdbItem::Key(_)) {
-            places.borrow_mut().push(place);
+        match item {
+            RdbItem::Key(_) => places.borrow_mut().push(place),
+            RdbItem::Aux { name, value } if **name == *b"aof-base" && **value == *b"1" => {
+                rules.set(LoadRules::BEGINNING);
+            }
+            _ => {}
         }
         see(place, item);
     };
     let recycled = || spare.borrow_mut().take();
-    let read = read_blocks(server, &mut file, see, recycled, &mut give);
+    let read = read_blocks(server, &mut file, LoadRules::default(), see, recycled, &mut give);
     if let Some(error) = error {
         return Err(error);
     }
@@ -326,6 +334,7 @@ pub fn log_loaded(server: &Server, loaded: Loaded) {
 fn read_blocks(
     server: &Server,
     file: &mut impl Read,
+    rules: LoadRules,
     mut see: impl FnMut(u64, &RdbItem<'_>),
     mut spare: impl FnMut() -> Option<Vec<u8>>,
     give: &mut impl FnMut(FileBlock) -> bool,
@@ -341,7 +350,7 @@ fn read_blocks(
         }
         let used = block.split(&mut reader, |place, item| {
             see(place, &item);
-            take_item(server, &item, &mut database, &mut functions)
+            take_item(server, &item, rules, &mut database, &mut functions)
         });
         let used = used.map_err(|error| error.to_string())?;
         if reader.is_over() && used < block.bytes.len() {
@@ -381,11 +390,12 @@ fn read_blocks(
 fn take_item(
     server: &Server,
     item: &RdbItem<'_>,
+    rules: LoadRules,
     database: &mut u32,
     functions: &mut Vec<Vec<u8>>,
 ) -> Result<u32, RdbError> {
     match item {
-        RdbItem::Aux { name, value } => take_fact(server, name, value),
+        RdbItem::Aux { name, value } => take_fact(server, rules, name, value),
         RdbItem::Database(number) => {
             let count = server.config.databases() as u64;
             if *number >= count {
@@ -405,14 +415,14 @@ fn take_item(
     Ok(*database)
 }
 
-fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
+fn take_fact(server: &Server, rules: LoadRules, name: &[u8], value: &[u8]) {
     let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
     match &*name {
         "repl-stream-db" => {
             let database = value.parse().unwrap_or(0);
             Persistence::of(server).loading.stream_database.store(database, Ordering::Relaxed);
         }
-        "repl-id" | "repl-offset" => take_position(server, &name, &value),
+        "repl-id" | "repl-offset" if rules.resumes => take_position(server, &name, &value),
         "redis-ver" => log::info!("Loading RDB produced by Redis version {value}"),
         "valkey-ver" => log::info!("Loading RDB produced by Valkey version {value}"),
         "bobbin-ver" => log::info!("Loading RDB produced by Bobbin version {value}"),
@@ -436,9 +446,6 @@ fn take_fact(server: &Server, name: &[u8], value: &[u8]) {
 /// so that the stream gets the keys that expire while the file is loaded.
 fn take_position(server: &Server, name: &str, value: &str) {
     let loading = &Persistence::of(server).loading;
-    if !loading.resumes.load(Ordering::Relaxed) {
-        return;
-    }
     match name {
         "repl-id" => *loading.history.lock() = HistoryId::parse(value.as_bytes()),
         _ => *loading.offset.lock() = parse_offset(value.as_bytes()),
@@ -493,8 +500,7 @@ mod tests {
             [(1 << 62, true), ((1 << 62) + 1, false), (i64::MAX as u64, false), (u64::MAX, false)]
         {
             let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-            let loading = &Persistence::of(server).loading;
-            loading.resumes.store(true, Ordering::Relaxed);
+            let rules = LoadRules { resumes: true, ..LoadRules::default() };
             let mut file = b"REDIS0011".to_vec();
             for (name, value) in [("repl-id", "a".repeat(40)), ("repl-offset", offset.to_string())]
             {
@@ -503,8 +509,8 @@ mod tests {
                 add_string(&mut file, value.as_bytes());
             }
             file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
-            load_with(server, &server.keyspace, &file[..], 1).expect("it is a snapshot");
-            let found = loading.position().map(|position| position.offset);
+            load_with(server, &server.keyspace, &file[..], rules, 1).expect("it is a snapshot");
+            let found = Persistence::of(server).loading.position().map(|position| position.offset);
             assert_eq!(found, goes_on.then_some(offset));
             assert_eq!(server.feed.is_on(), goes_on);
         }
@@ -521,7 +527,8 @@ mod tests {
         let large = vec![b'x'; BLOCK_BYTES];
         (0..3 * BLOCKS_MAX).for_each(|n| add_key(&mut file, &format!("large:{n}"), &large));
         file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let error = load_with(server, &server.keyspace, &file[..], 1).unwrap_err();
+        let rules = LoadRules::default();
+        let error = load_with(server, &server.keyspace, &file[..], rules, 1).unwrap_err();
         assert_eq!(error, "RDB has duplicated key 'key:0' in DB 0");
     }
 }

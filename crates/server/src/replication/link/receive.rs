@@ -21,7 +21,7 @@ use crate::engine::lazyfree;
 use crate::engine::log::history::HistoryId;
 use crate::engine::script::Policy;
 use crate::engine::server::Server;
-use crate::persistence::load::{self, Loaded};
+use crate::persistence::load::{self, LoadRules, Loaded};
 use crate::persistence::{self, Persistence, aof};
 use crate::replication::Replication;
 
@@ -114,7 +114,7 @@ impl LinkSession<'_> {
         let server = self.server;
         self.begin(Some(disk::length(&file).unwrap_or(0)))?;
         let input = FileInput { session: self, file };
-        let loaded = load::load_copy(server, &server.keyspace, input);
+        let loaded = load::load_into(server, &server.keyspace, input, LoadRules::BEGINNING);
         self.settle(loaded, copy)
     }
 
@@ -122,7 +122,8 @@ impl LinkSession<'_> {
     fn load_straight(&mut self, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let server = self.server;
         self.begin(copy.length)?;
-        let loaded = load::load_copy(server, &server.keyspace, CopyInput { session: self });
+        let input = CopyInput { session: self };
+        let loaded = load::load_into(server, &server.keyspace, input, LoadRules::BEGINNING);
         let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
         self.settle(loaded, copy)
     }
@@ -142,7 +143,8 @@ impl LinkSession<'_> {
         })?;
         log::info!("PRIMARY <-> REPLICA sync: Loading DB in memory");
         let aside = aside(server);
-        let loaded = load::load_copy(server, aside, CopyInput { session: self });
+        let input = CopyInput { session: self };
+        let loaded = load::load_into(server, aside, input, LoadRules::BEGINNING);
         let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
         let outcome = self.with_gate(|data| {
             let (loaded, functions) = loaded?;

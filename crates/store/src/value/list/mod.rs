@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use chunked::{ChunkedList, ListCursor};
 
-use super::listpack::{self, Item, Listpack};
+use super::listpack::{self, Item, Listpack, ListpackIter};
 use super::shared_block::SharedBlock;
 use crate::value::{Defragmenter, Encoding};
 
@@ -49,7 +49,7 @@ pub struct ListIter<'a>(Elements<'a>);
 
 #[derive(Clone)]
 enum Elements<'a> {
-    Packed(listpack::ListpackIter<'a>),
+    Packed(ListpackIter<'a>),
     Chunked { list: &'a ChunkedList, left: usize, front: ListCursor, back: ListCursor },
 }
 

@@ -1,6 +1,6 @@
 //! An entry of a listpack, as it is read or written.
 
-use super::super::integer;
+use super::super::integer::{self, IntegerText};
 
 /// One entry. `Item::from` makes one of a string. The listpack decides whether a string is kept as
 /// an integer, so `Bytes(b"1")` may be pushed and comes back as `Integer(1)`.
@@ -32,13 +32,13 @@ impl<'a> Item<'a> {
     }
 
     /// Its text, formatted into `room` if necessary.
-    pub fn text<'b>(self, room: &'b mut integer::IntegerText) -> &'b [u8]
+    pub fn text<'b>(self, room: &'b mut IntegerText) -> &'b [u8]
     where
         'a: 'b,
     {
         match self {
             Item::Integer(value) => {
-                *room = integer::IntegerText::new(value);
+                *room = IntegerText::new(value);
                 room.as_bytes()
             }
             Item::Bytes(bytes) => bytes,
@@ -47,7 +47,7 @@ impl<'a> Item<'a> {
 
     pub fn to_vec(self) -> Vec<u8> {
         match self {
-            Item::Integer(value) => integer::IntegerText::new(value).as_bytes().to_vec(),
+            Item::Integer(value) => IntegerText::new(value).as_bytes().to_vec(),
             Item::Bytes(bytes) => bytes.to_vec(),
         }
     }

@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
 use super::super::tags::{self, GROUP};
-use super::record::{self, NewRecord, TableRecord};
+use super::record::{self, NewRecord, RecordText, TableRecord};
 use crate::value::Defragmenter;
 use crate::value::prefetch::prefetch;
 
@@ -182,15 +182,15 @@ impl Page {
             let key = old.key;
             let tag = self.tag(index);
             // The old record is removed first, and its key with it.
-            if !old_outside && let record::RecordText::Inline(bytes) = key {
+            if !old_outside && let RecordText::Inline(bytes) = key {
                 room[..bytes.len()].copy_from_slice(bytes);
                 let key = record::Given::Bytes(&room[..bytes.len()]);
                 self.remove(index);
                 self.insert(tag, &NewRecord { key, ..*new });
             } else {
                 let key = match key {
-                    record::RecordText::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
-                    record::RecordText::Outside(outside) => outside.to_shared(),
+                    RecordText::Inline(bytes) => std::sync::Arc::new(bytes.to_vec()),
+                    RecordText::Outside(outside) => outside.to_shared(),
                 };
                 self.remove(index);
                 self.insert(tag, &NewRecord { key: record::Given::Shared(&key), ..*new });

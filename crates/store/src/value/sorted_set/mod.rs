@@ -13,8 +13,8 @@ use std::ops::Range;
 use large::{LargeSortedSet, SortedSetCursor};
 
 use super::cow::Cow;
-use super::integer;
-use super::listpack::{self, Item, Listpack};
+use super::integer::IntegerText;
+use super::listpack::{Item, Listpack, ListpackIter};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -48,7 +48,7 @@ pub struct SortedSetIter<'a>(Elements<'a>);
 
 #[derive(Clone)]
 enum Elements<'a> {
-    Packed(listpack::ListpackIter<'a>),
+    Packed(ListpackIter<'a>),
     Large { set: &'a LargeSortedSet, left: usize, front: SortedSetCursor, back: SortedSetCursor },
 }
 
@@ -187,7 +187,7 @@ impl SortedSet {
         }
         let mut set = Self::new();
         let mut entries = pack.iter();
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         while let Some(member) = entries.next() {
             let score = packed::score_from_elsewhere(entries.next()?)?;
             if set.insert(member.text(&mut room), score, limits, hasher).is_some() {
@@ -241,7 +241,7 @@ impl SortedSet {
         match self {
             Self::Large(large) => large.rank_below_member(member, inclusive),
             Self::Packed(pack) => {
-                let mut room = integer::IntegerText::new(0);
+                let mut room = IntegerText::new(0);
                 packed::partition(pack, |other, _| match other.text(&mut room).cmp(member) {
                     Ordering::Less => true,
                     Ordering::Equal => inclusive,
@@ -382,7 +382,7 @@ impl SortedSet {
     #[cold]
     fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<LargeSortedSet> {
         let mut large = Cow::new(LargeSortedSet::with_room(0));
-        let mut room = integer::IntegerText::new(0);
+        let mut room = IntegerText::new(0);
         for (member, score) in self.iter() {
             LargeSortedSet::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
         }

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use bobbin_text::{format_f64, parse_f64};
 
 use super::SortedSetLimits;
-use crate::value::integer;
+use crate::value::integer::IntegerText;
 use crate::value::listpack::{Item, Listpack, ListpackPosition};
 
 /// Inserts an element at its place. The member must not exist.
 pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
-    let mut room = integer::IntegerText::new(0);
+    let mut room = IntegerText::new(0);
     let place =
         positions(pack).find(|&(_, other, other_score)| match other_score.partial_cmp(&score) {
             Some(Ordering::Equal) => other.text(&mut room) > member,
@@ -50,7 +50,7 @@ pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
         return false;
     }
     let (mut entries, mut last) = (pack.iter(), None);
-    let (mut room, mut last_room) = (integer::IntegerText::new(0), integer::IntegerText::new(0));
+    let (mut room, mut last_room) = (IntegerText::new(0), IntegerText::new(0));
     while let Some(position) = entries.position() {
         let (Some(member), Some(score)) = (entries.next(), entries.next()) else { return false };
         let Some(score) = score_from_elsewhere(score) else { return false };

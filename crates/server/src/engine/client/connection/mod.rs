@@ -87,6 +87,14 @@ impl Connection {
         }
     }
 
+    /// Moves the replies of this turn to the output, so that more can be put behind them.
+    #[inline]
+    pub fn queue_replies(&mut self, arena: &Arena) {
+        if let Some(range) = self.replies.take() {
+            self.output.push_replies(arena, range, 0);
+        }
+    }
+
     /// Whether the client is a replica, whose output holds the stream.
     pub fn is_replica(&self) -> bool {
         self.client.feeder.is_some() && self.client.info.has(ClientFlag::REPLICA)

@@ -161,7 +161,7 @@ impl Data {
     #[inline(always)]
     pub fn read_string_entry(&mut self, key: Key<'_>) -> Result<Option<EntryRef<'_>>, Failure> {
         match self.read(key) {
-            Some(entry) if entry.kind() != ValueType::String => Err(Failure::WRONG_TYPE),
+            Some(entry) if entry.value_type() != ValueType::String => Err(Failure::WRONG_TYPE),
             entry => Ok(entry),
         }
     }
@@ -180,11 +180,11 @@ impl Data {
 
     /// The type of the key's value, if it has not expired. An expired key is not deleted here, as
     /// its removal would become part of the unit that serves a client.
-    pub fn live_kind(&mut self, key: Key<'_>) -> Option<ValueType> {
+    pub fn live_type(&mut self, key: Key<'_>) -> Option<ValueType> {
         let (over_ms, sees_dead) = (self.conditions.over_ms(), self.conditions.sees_dead);
         let entry = self.stored(key)?;
         let is_dead = entry.expire_ms().is_some_and(|ms| ms <= over_ms) && !sees_dead;
-        (!is_dead).then(|| entry.kind())
+        (!is_dead).then(|| entry.value_type())
     }
 
     /// Whether the key has an entry whose expiry has passed.
@@ -228,5 +228,9 @@ impl Data {
 /// The string of an entry.
 #[inline(always)]
 pub fn string(entry: EntryRef<'_>) -> Result<StringRef<'_>, Failure> {
-    if entry.kind() == ValueType::String { Ok(entry.string()) } else { Err(Failure::WRONG_TYPE) }
+    if entry.value_type() == ValueType::String {
+        Ok(entry.string())
+    } else {
+        Err(Failure::WRONG_TYPE)
+    }
 }
