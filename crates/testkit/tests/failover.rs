@@ -136,6 +136,22 @@ fn writes_wait_until_it_is_over() {
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
+fn a_replica_that_loads_its_copy_may_be_the_target() {
+    let primary = start();
+    // It gets its copy, and never says that it has loaded it.
+    let mut replica = primary.connect();
+    assert_eq!(replica.say("REPLCONF listening-port 7"), ReplyFrame::simple("OK"));
+    assert_eq!(replica.say("REPLCONF capa eof capa psync2"), ReplyFrame::simple("OK"));
+    let answer = replica.say("PSYNC ? -1").text();
+    assert!(answer.starts_with("FULLRESYNC "), "{answer}");
+    until(|| primary.info("slave0").contains("state=online"));
+    assert_eq!(failover(&primary, "TO 127.0.0.1 7"), ReplyFrame::simple("OK"));
+    assert_eq!(primary.info("master_failover_state"), "waiting-for-sync");
+    assert_eq!(failover(&primary, "ABORT"), ReplyFrame::simple("OK"));
+}
+
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
 fn when_the_time_is_over_it_is_given_up_or_forced() {
     let (primary, replica) = (start(), start());
     group(&primary, &[&replica]);

@@ -8,7 +8,7 @@ use bobbin_resp::Reply;
 
 use super::failover::{FailoverPhase, FailoverRequest, FailoverTarget};
 use super::link::LinkState;
-use super::replica::{Capability, Replica, ReplicaFeeder, ReplicaState};
+use super::replica::{Capability, Replica, ReplicaFeeder};
 use super::wish::{CopyParts, Wish};
 use super::{Replication, WaitGoal};
 use crate::engine::blocking::{self, Wait};
@@ -39,8 +39,7 @@ fn role(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     let replicas = Replication::of(call.server).replicas();
-    let online: Vec<_> =
-        replicas.iter().filter(|replica| replica.state() >= ReplicaState::Loads).collect();
+    let online: Vec<_> = replicas.iter().filter(|replica| replica.state().is_online()).collect();
     call.reply.array(3);
     call.reply.bulk(b"master");
     call.reply.integer(Replication::settled_offset(call.server) as i64);

@@ -28,10 +28,11 @@ pub struct FailoverTarget {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReplicaPosition {
     pub address: FailoverTarget,
-    /// The replica has its copy, and gets the stream.
+    /// The replica was sent its copy. It may still load it.
     pub is_online: bool,
-    /// The offset up to which it has acknowledged the stream.
-    pub acked: u64,
+    /// The offset up to which it has acknowledged the stream. It is `None` while the replica loads
+    /// its copy.
+    pub acked: Option<u64>,
 }
 
 /// The failover in progress, if there is one.
@@ -150,7 +151,7 @@ impl Failover {
         }
         let has_all = |replica: &&ReplicaPosition| {
             let is_meant = current.target.as_ref().is_none_or(|target| replica.address == *target);
-            is_meant && replica.is_online && replica.acked == end
+            is_meant && replica.acked == Some(end)
         };
         let Some(replica) = replicas.iter().find(has_all) else { return FailoverStep::Wait };
         let FailoverTarget { host, port } = &replica.address;
@@ -212,7 +213,7 @@ mod tests {
     }
 
     fn replica(port: u16, acked: u64) -> ReplicaPosition {
-        ReplicaPosition { address: at(port), is_online: true, acked }
+        ReplicaPosition { address: at(port), is_online: true, acked: Some(acked) }
     }
 
     fn begun(request: FailoverRequest) -> Failover {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(failover.look(1001, Some(10), &late), FailoverStep::Wait);
         let ready = [replica(1, 9), replica(2, 10)];
         assert_eq!(failover.look(1002, None, &ready), FailoverStep::Wait, "no end is known");
-        let copies = [ReplicaPosition { is_online: false, ..replica(2, 10) }];
+        let copies = [ReplicaPosition { acked: None, ..replica(2, 10) }];
         assert_eq!(failover.look(1002, Some(10), &copies), FailoverStep::Wait);
         assert_eq!(failover.look(1003, Some(10), &ready), FailoverStep::HandOver(at(2)));
         assert_eq!(failover.look(1004, Some(10), &ready), FailoverStep::Wait, "once");
@@ -287,7 +288,7 @@ mod tests {
                     assert!(self.is_paused && !self.is_replica);
                     assert!(self.request.target.as_ref().is_none_or(|meant| *meant == target));
                     let has_all = |replica: &ReplicaPosition| {
-                        replica.address == target && replica.acked == self.end
+                        replica.address == target && replica.acked == Some(self.end)
                     };
                     let is_late = self.deadline_ms.is_some_and(|deadline_ms| deadline_ms <= now_ms);
                     assert!(replicas.iter().any(has_all) || self.request.is_forced && is_late);
@@ -331,7 +332,8 @@ mod tests {
                     }
                     4..=6 if !replicas.is_empty() => {
                         let at = below(replicas.len());
-                        replicas[at].acked = (replicas[at].acked + 2).min(model.end);
+                        replicas[at].acked =
+                            replicas[at].acked.map(|acked| (acked + 2).min(model.end));
                         FailoverStep::Wait
                     }
                     7 => {

@@ -127,10 +127,13 @@ impl Replication {
     }
 
     fn positions(&self) -> Vec<ReplicaPosition> {
-        let position = |replica: &Arc<Replica>| ReplicaPosition {
-            address: FailoverTarget { host: replica.host(), port: replica.port() as u16 },
-            is_online: replica.state() == ReplicaState::Online,
-            acked: replica.acked(),
+        let position = |replica: &Arc<Replica>| {
+            let state = replica.state();
+            ReplicaPosition {
+                address: FailoverTarget { host: replica.host(), port: replica.port() as u16 },
+                is_online: state.is_online(),
+                acked: (state == ReplicaState::Online).then(|| replica.acked()),
+            }
         };
         self.replicas.lock().iter().map(position).collect()
     }

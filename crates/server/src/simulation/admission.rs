@@ -7,6 +7,7 @@ use bobbin_io::Peer;
 
 use super::process::SimulatedProcess;
 use super::waits;
+use crate::engine::blocking;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{Server, Switch};
 
@@ -148,6 +149,35 @@ fn a_client_in_monitor_mode_gets_at_no_key_in_any_way() {
     let lies = says_it_reads.replace("'GET', 'k'", "'SET', 'k', 'v'");
     assert!(process.ask(&client, &lies).starts_with("-ERR Write commands are not allowed"));
     assert_eq!(process.ask(&admin, "GET k"), "$-1\r\n");
+}
+
+#[test]
+fn monitors_see_an_exec_that_is_refused() {
+    let (mut process, client, admin) = process();
+    let monitor = process.connect(1);
+    assert_eq!(process.ask(&monitor, "MONITOR"), "+OK\r\n");
+    assert_eq!(process.ask(&client, "MULTI\r\nSET k v"), "+OK\r\n+QUEUED\r\n");
+    process.ask(&admin, "CONFIG SET min-replicas-to-write 1");
+    let refusal = "-EXECABORT Transaction discarded because of: NOREPLICAS";
+    assert!(process.ask(&client, "EXEC").starts_with(refusal));
+    process.turns(8);
+    let seen = process.heard(&monitor);
+    let words: Vec<_> = seen.lines().filter_map(|line| line.split_once("] ")).collect();
+    let words: Vec<_> = words.iter().map(|(_, words)| *words).collect();
+    assert_eq!(words, ["\"MULTI\"", "\"EXEC\""]);
+}
+
+#[test]
+fn a_wait_that_ends_as_the_server_becomes_a_replica_counts_as_rejected() {
+    let (mut process, client, admin) = process();
+    assert_eq!(process.ask(&client, "BLPOP k 0"), "");
+    blocking::dismiss_all(process.server);
+    process.turns(8);
+    assert!(process.heard(&client).starts_with("-UNBLOCKED force unblock"));
+    let stats = process.ask(&admin, "INFO commandstats");
+    let line = stats.lines().find(|line| line.starts_with("cmdstat_blpop:calls=1,"));
+    let ends = |line: &str| line.ends_with(",rejected_calls=1,failed_calls=0");
+    assert!(line.is_some_and(ends), "{stats}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ impl Worker {
             WaiterEnd::Answered(failed) => (failed, false),
             WaiterEnd::Dismissed => {
                 connection.closing = true;
-                (true, false)
+                (true, true)
             }
             WaiterEnd::Unblocked | WaiterEnd::Refused => (true, true),
         };

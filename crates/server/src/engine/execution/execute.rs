@@ -7,7 +7,7 @@ use bobbin_store::KeyHash;
 
 use super::admission::{admit_after_wait, guard, wait_for_reserved};
 use super::run::run;
-use super::{rights, transaction};
+use super::{monitor, rights, transaction};
 use crate::base::clock::Interval;
 use crate::engine::client::attempts::ScriptAttempts;
 use crate::engine::client::protected::check_debug_allowed;
@@ -245,8 +245,12 @@ fn refuse(
     if let (Some(tracked), None) = (&mut client.tracking, &client.transaction) {
         tracked.caching = false;
     }
-    let executes = |command: &Registered| command.has(Flags::RUNS_TRANSACTION);
-    let failure = if request.command.is_some_and(executes) {
+    let executes = |command: &&Registered| command.has(Flags::RUNS_TRANSACTION);
+    let failure = if let Some(command) = request.command.filter(executes) {
+        // Monitors have seen MULTI.
+        if context.server.switches.has(Switch::MONITORED) {
+            monitor::show_words(context.server, client, command, request.args);
+        }
         transaction::abort(client, context.data);
         transaction::aborted(&failure)
     } else {

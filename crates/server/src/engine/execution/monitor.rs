@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crate::base::clock::system_us;
 use crate::config::quote;
-use crate::engine::command::{Call, Flags};
+use crate::engine::client::Client;
+use crate::engine::command::{Call, Flags, Registered};
+use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
 use crate::engine::tracking::Push;
 
@@ -29,22 +31,28 @@ pub fn show(call: &mut Call<'_>) {
     if is_repeat {
         return;
     }
-    let line: Arc<[u8]> = line(call).into();
-    for client in call.server.monitors.all().iter() {
-        call.server.push_to(client, Push::Seen(Arc::clone(&line)));
+    show_words(call.server, call.client, call.command, call.args);
+}
+
+/// Shows the monitors a command with these words, whether it runs or not.
+#[cold]
+pub fn show_words(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) {
+    let line: Arc<[u8]> = line(client, command, args).into();
+    for monitor in server.monitors.all().iter() {
+        server.push_to(monitor, Push::Seen(Arc::clone(&line)));
     }
 }
 
 /// `+1700000000.123456 [0 127.0.0.1:1234] "set" "a" "b"`
-fn line(call: &Call<'_>) -> Vec<u8> {
+fn line(client: &Client, command: &Registered, args: &[&[u8]]) -> Vec<u8> {
     let now_us = system_us();
     let (seconds, us) = (now_us / 1_000_000, now_us % 1_000_000);
-    let (database, info) = (call.client.database, &call.client.info);
+    let (database, info) = (client.database, &client.info);
     let unix = if info.is_unix { "unix:" } else { "" };
     let peer = if info.is_unix { info.local.trim_end_matches(":0") } else { &info.peer };
     let mut line = format!("+{seconds}.{us:06} [{database} {unix}{peer}]").into_bytes();
-    let is_secret = slowlog::secrets(call.command, call.args);
-    for (index, arg) in call.args.iter().enumerate() {
+    let is_secret = slowlog::secrets(command, args);
+    for (index, arg) in args.iter().enumerate() {
         line.push(b' ');
         line.extend(quote(if is_secret(index) { slowlog::REDACTED } else { arg }));
     }

@@ -81,6 +81,11 @@ pub enum ReplicaState {
 }
 
 impl ReplicaState {
+    /// Whether it was sent its whole copy, and gets the stream, now or once it has loaded the copy.
+    pub fn is_online(self) -> bool {
+        self >= Self::Loads
+    }
+
     /// The name that Valkey gives the state.
     pub const fn name(self) -> &'static str {
         match self {
