@@ -427,6 +427,16 @@ mod tests {
         }
     }
 
+    /// Here Valkey's description could not be read again: it has `~*` for the first pattern.
+    #[test]
+    fn a_pattern_for_all_keys_may_have_others_behind_it() {
+        for rules in ["%RW~* ~foo", "%R~* %W~* ~foo"] {
+            let described = make(rules).unwrap();
+            assert_eq!(described, "off %RW~* ~foo resetchannels -@all");
+            assert_eq!(make(&described), Ok(described));
+        }
+    }
+
     #[test]
     fn what_is_no_rule_is_refused() {
         for (rule, error) in [

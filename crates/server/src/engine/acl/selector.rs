@@ -100,6 +100,8 @@ impl KeyPattern {
 
     fn describe(&self, text: &mut Vec<u8>) {
         text.extend_from_slice(match (self.reads, self.writes) {
+            // `~*` means all keys, and no pattern may follow it.
+            (true, true) if self.pattern.text() == b"*" => b"%RW~",
             (true, true) => b"~",
             (true, false) => b"%R~",
             _ => b"%W~",
