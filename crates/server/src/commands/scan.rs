@@ -26,13 +26,20 @@ fn scan(call: &mut Call<'_>) -> Outcome {
 
 /// Searches at once if that is short, and in slices otherwise.
 fn run(call: &mut Call<'_>, mut search: KeySearch) {
-    if !call.may_leave_job || search.looks <= LOOKS_AT_ONCE_MAX {
-        search.go_on(call.data, &mut || true);
-        search.pieces().iter().for_each(|piece| call.reply.raw(piece));
-        search.reply(&mut call.reply);
-    } else {
-        call.leave_job(search);
+    let is_short = |looks: usize| looks <= LOOKS_AT_ONCE_MAX;
+    if !call.may_leave_job
+        || is_short(search.looks)
+        || is_short(call.data.total(call.client.database))
+    {
+        let is_whole = search.go_on(call.data, &mut || true);
+        // SCAN may answer less than it was asked for. KEYS waits for what a script keeps.
+        if is_whole || search.with_cursor || !call.may_leave_job {
+            search.pieces().iter().for_each(|piece| call.reply.raw(piece));
+            search.reply(&mut call.reply);
+            return;
+        }
     }
+    call.leave_job(search);
 }
 
 /// SCAN or KEYS in progress.
