@@ -27,7 +27,7 @@ mod tests {
             ("GTE", Some("GET")),
             ("GETT", Some("GET")),
             ("GETRNGAE", Some("GETRANGE")),
-            ("--hlep", Some("--help")),
+            ("--helpx", Some("--help")),
             ("ICNR", Some("INCR")),
             ("GET", None),
             ("DECRBY", None),

@@ -40,7 +40,7 @@ pub struct Keyspace {
     due_ms: Box<[AtomicI64; SHARDS]>,
     /// Which shards may have something, one bit each: those that had keys since a thread with the
     /// gate last saw them empty. A key that comes and goes writes these lines only once.
-    used: Box<[AtomicU64; SHARDS / 64]>,
+    used: Box<[AtomicU64; SHARDS.div_ceil(64)]>,
     /// Counts the keys of database 0 without a look at each shard. Boxed like the rest: if the
     /// keyspace itself had atomics, the compiler would read its pointers again and again.
     tally: Box<Tally>,
@@ -109,7 +109,7 @@ impl Keyspace {
             shards: boxed(ShardCell::default),
             hasher,
             due_ms: boxed(|| AtomicI64::new(i64::MAX)),
-            used: Box::new([const { AtomicU64::new(0) }; SHARDS / 64]),
+            used: Box::new([const { AtomicU64::new(0) }; SHARDS.div_ceil(64)]),
             tally: Box::default(),
             cut_gauge: Arc::default(),
         }

@@ -101,10 +101,10 @@ impl DatabaseModel {
         self.run(last, command, out);
     }
 
-    /// Dead keys are gone before any command looks.
+    /// Dead keys are gone before any command looks. A key lives through its last millisecond.
     fn bury(&mut self) {
         let now_ms = self.now_ms;
-        let dead = |entry: &Entry| entry.expire_ms.is_some_and(|expire_ms| expire_ms <= now_ms);
+        let dead = |entry: &Entry| entry.expire_ms.is_some_and(|expire_ms| expire_ms < now_ms);
         let names: Vec<_> =
             self.keys.iter().filter(|(_, e)| dead(e)).map(|(name, _)| name.clone()).collect();
         names.into_iter().for_each(|name| drop(self.take(&name)));
@@ -327,6 +327,7 @@ impl DatabaseModel {
         let name = (database, command[1].clone());
         let old = self.keys.get(&name).cloned();
         let (mut expire_ms, mut unless, mut only_if, mut get) = (None, false, false, false);
+        let mut is_past = false;
         let mut options = command[3..].iter();
         while let Some(option) = options.next() {
             match option.as_slice() {
@@ -335,7 +336,8 @@ impl DatabaseModel {
                     if ms <= 0 {
                         return failure(out, "ERR invalid expire time in 'set' command");
                     }
-                    expire_ms = Some(if option == b"PX" { self.now_ms + ms } else { ms });
+                    let ms = if option == b"PX" { self.now_ms + ms } else { ms };
+                    (expire_ms, is_past) = (Some(ms), ms <= self.now_ms);
                 }
                 b"KEEPTTL" => expire_ms = old.as_ref().and_then(|entry| entry.expire_ms),
                 b"NX" => unless = true,
@@ -349,8 +351,11 @@ impl DatabaseModel {
             (false, true) => bulk(out, None),
             (false, false) => ok(out),
         }
-        if !refused {
-            self.put(name, command[2].clone(), expire_ms);
+        match (refused, is_past) {
+            (true, _) => {}
+            // A value that is dead from the start only takes away what was there.
+            (false, true) => drop(self.take(&name)),
+            (false, false) => self.put(name, command[2].clone(), expire_ms),
         }
     }
 
@@ -389,12 +394,7 @@ impl DatabaseModel {
         self.keys.get(name).map(|entry| entry.value.as_slice())
     }
 
-    /// A value that is dead from the start only takes away what was there.
     fn put(&mut self, name: Name, value: Vec<u8>, expire_ms: Option<i64>) {
-        if expire_ms.is_some_and(|expire_ms| expire_ms <= self.now_ms) {
-            self.take(&name);
-            return;
-        }
         self.changed(&name);
         self.keys.insert(name, Entry { value, expire_ms });
     }
@@ -413,7 +413,9 @@ impl DatabaseModel {
         }
         entry.expire_ms = expire_ms;
         self.changed(name);
-        self.bury();
+        if expire_ms.is_some_and(|expire_ms| expire_ms <= self.now_ms) {
+            self.take(name);
+        }
         true
     }
 
