@@ -3,7 +3,6 @@
 
 #![forbid(unsafe_code)]
 
-mod nearest;
 mod stream;
 mod target;
 mod tls;
@@ -20,8 +19,7 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
-pub use bobbin_text::error_text;
-pub use nearest::nearest;
+pub use bobbin_text::{error_text, nearest};
 use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{ServerAddress, Target, UrlError};

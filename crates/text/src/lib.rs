@@ -1,12 +1,14 @@
 //! Numbers as text, as Redis reads and writes them: in requests, in replies and inside values. And
-//! the system's errors as text.
+//! the system's errors as text, and which known word a mistyped one stands for.
 
 #![forbid(unsafe_code)]
 
 mod error;
 mod float;
+mod nearest;
 mod parse;
 
 pub use error::error_text;
 pub use float::{FloatText, append_f64, format_f64, format_f64_as_digits};
+pub use nearest::nearest;
 pub use parse::{parse_f64, parse_i64};

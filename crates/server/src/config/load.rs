@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bobbin_io::error_text;
+use bobbin_text::nearest;
 
 use super::change::{check_support, read_value, unsupported};
 use super::foreign::{FOREIGN, OBSOLETE};
@@ -486,20 +487,12 @@ fn unknown(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let options = OPTIONS.iter().map(|row| row.name);
     let names = options.chain(DIRECTIVES).chain(OBSOLETE.iter().copied());
-    let near = names
-        .map(|known| (strsim::damerau_levenshtein(&name, known), known))
-        .filter(|&(distance, known)| distance > 0 && distance <= known.len() / NEAR)
-        .min();
-    near.map_or_else(
-        || reason.to_owned(),
-        |(_, known)| format!("{reason}\nDid you mean '{known}'?"),
-    )
+    nearest(&name, names)
+        .map_or_else(|| reason.to_owned(), |known| format!("{reason}\nDid you mean '{known}'?"))
 }
 
 /// Directives that are not options.
 const DIRECTIVES: [&str; 4] = ["include", "rename-command", "user", "loadmodule"];
-/// A word may stand for another one if at most one letter of four differs.
-const NEAR: usize = 4;
 
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(|error| {
