@@ -261,7 +261,7 @@ const DIRECTION: &[(&str, &[&str])] = &[
     ("script", &["text", "resp"]),
     ("tls", &["text"]),
     ("client", &["text", "resp", "tls"]),
-    ("server", &["sync", "io", "resp", "store", "dump", "script", "tls"]),
+    ("server", &["sync", "text", "io", "resp", "store", "dump", "script", "tls"]),
     ("testkit", &["resp", "client"]),
     ("cli", &["resp", "client", "testkit"]),
     ("benchmark", &["resp", "client", "testkit"]),

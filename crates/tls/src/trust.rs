@@ -227,16 +227,28 @@ mod tests {
 
     use super::*;
 
-    /// What a client that trusts `OWN` says of a certificate.
-    fn judged(shown: &str, checks_name: bool, name: &str, year: u64) -> Result<(), Error> {
-        let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
+    fn certificate(text: &str) -> CertificateDer<'_> {
+        CertificateDer::from_pem_slice(text.as_bytes()).unwrap()
+    }
+
+    /// The authorities of one that trusts `OWN`, and what it reckons with.
+    fn trusted() -> (RootCertStore, Arc<CryptoProvider>) {
         let mut authorities = RootCertStore::empty();
         authorities.add(certificate(OWN)).unwrap();
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        (authorities, Arc::new(aws_lc_rs::default_provider()))
+    }
+
+    fn time_in(year: u64) -> UnixTime {
+        UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600))
+    }
+
+    /// What a client says of a server's certificate.
+    fn judged(shown: &str, checks_name: bool, name: &str, year: u64) -> Result<(), Error> {
+        let (authorities, provider) = trusted();
         let verifier = trust_authorities(authorities, &provider, checks_name).unwrap();
         let name = ServerName::try_from(name).unwrap();
-        let now = UnixTime::since_unix_epoch(Duration::from_secs((year - 1970) * 31_557_600));
-        verifier.verify_server_cert(&certificate(shown), &[], &name, &[], now).map(|_| ())
+        let shown = certificate(shown);
+        verifier.verify_server_cert(&shown, &[], &name, &[], time_in(year)).map(|_| ())
     }
 
     #[test]
@@ -251,17 +263,12 @@ mod tests {
 
     #[test]
     fn a_client_whose_certificate_signed_itself_is_trusted_where_it_is_named() {
-        let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).unwrap();
-        let mut authorities = RootCertStore::empty();
-        authorities.add(certificate(OWN)).unwrap();
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let (authorities, provider) = trusted();
         for is_required in [true, false] {
             let verifier = trust_clients(authorities.clone(), &provider, is_required).unwrap();
             assert_eq!(verifier.client_auth_mandatory(), is_required);
             let judged = |shown: &str, year: u64| {
-                let since = Duration::from_secs((year - 1970) * 31_557_600);
-                let now = UnixTime::since_unix_epoch(since);
-                verifier.verify_client_cert(&certificate(shown), &[], now).map(|_| ())
+                verifier.verify_client_cert(&certificate(shown), &[], time_in(year)).map(|_| ())
             };
             assert_eq!(judged(OWN, 2030), Ok(()));
             assert!(judged(OWN, 2200).is_err());

@@ -72,16 +72,12 @@ fn guess_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
 /// Does the same as `guess_shard` by a walk to a random key. `None`: keys were removed meanwhile.
 fn find_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     let mut rest = (data.random.next_u64() % total as u64) as usize;
-    let mut index = data.next_used(0);
-    while index < SHARDS {
+    data.find_used(|data, index| {
         let len = data.len(index, database);
-        if rest < len {
-            return Some(index);
-        }
-        rest -= len;
-        index = data.next_used(index + 1);
-    }
-    None
+        let here = rest < len;
+        rest = rest.saturating_sub(len);
+        here
+    })
 }
 
 /// How many shards RANDOMKEY guesses before it walks over all of them, and from how many keys on

@@ -240,7 +240,6 @@ fn the_memory_of_keys_that_were_waited_for_is_given_back() {
     assert!(kept < KEYS / 4, "{kept}");
 }
 
-/// As in Valkey.
 /// As in Valkey, which refuses such a command before it would be executed again.
 #[test]
 fn the_log_of_large_requests_has_none_that_was_refused_after_its_wait() {
@@ -259,6 +258,7 @@ fn the_log_of_large_requests_has_none_that_was_refused_after_its_wait() {
     assert!(noted.contains("RPUSH") && !noted.contains("BLPOP"), "{noted}");
 }
 
+/// As in Valkey.
 #[test]
 fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
     let mut process = SimulatedProcess::new(1);

@@ -26,6 +26,11 @@ pub struct SimulatedProcess {
 }
 
 impl SimulatedProcess {
+    /// Bytes of messages that a worker's last turn has passed to connections.
+    pub fn unsent_bytes(&self, worker: usize) -> usize {
+        self.workers[worker].unsent_bytes()
+    }
+
     /// A process with `workers` workers, at a time of its own.
     pub fn new(workers: usize) -> Self {
         tasks::begin();

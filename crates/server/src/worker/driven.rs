@@ -16,4 +16,9 @@ impl Worker {
         }
         !self.stop
     }
+
+    /// Bytes of messages that the last turn has passed to connections.
+    pub(crate) const fn unsent_bytes(&self) -> usize {
+        self.unsent.bytes()
+    }
 }

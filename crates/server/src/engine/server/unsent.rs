@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-static TOTAL: AtomicUsize = AtomicUsize::new(0);
+use bobbin_sync::OwnLine;
+
+static TOTAL: OwnLine<AtomicUsize> = OwnLine(AtomicUsize::new(0));
 
 /// A part of that memory, from when it is taken until the message was offered to the client's
 /// socket. What the socket does not take then counts as any other output does.
@@ -14,13 +16,19 @@ pub struct UnsentBytes(usize);
 
 impl UnsentBytes {
     pub fn new(bytes: usize) -> Self {
-        TOTAL.fetch_add(bytes, Ordering::Relaxed);
+        TOTAL.0.fetch_add(bytes, Ordering::Relaxed);
         Self(bytes)
     }
 
     /// The bytes of all messages.
     pub fn total() -> usize {
-        TOTAL.load(Ordering::Relaxed)
+        TOTAL.0.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of this part.
+    #[cfg(test)]
+    pub const fn bytes(&self) -> usize {
+        self.0
     }
 
     /// Takes over another part.
@@ -33,7 +41,7 @@ impl UnsentBytes {
 impl Drop for UnsentBytes {
     fn drop(&mut self) {
         if self.0 > 0 {
-            TOTAL.fetch_sub(self.0, Ordering::Relaxed);
+            TOTAL.0.fetch_sub(self.0, Ordering::Relaxed);
         }
     }
 }

@@ -435,11 +435,22 @@ impl Data {
 
     /// Calls `f` with each shard that may have keys.
     pub fn each_used(&mut self, mut f: impl FnMut(&mut Self, usize)) {
+        self.find_used(|data, index| {
+            f(data, index);
+            false
+        });
+    }
+
+    /// The first shard that may have keys and of which `f` says so.
+    pub fn find_used(&mut self, mut f: impl FnMut(&mut Self, usize) -> bool) -> Option<usize> {
         let mut index = self.next_used(0);
         while index < SHARDS {
-            f(self, index);
+            if f(self, index) {
+                return Some(index);
+            }
             index = self.next_used(index + 1);
         }
+        None
     }
 
     /// As `visit`, but tells `f` whether another thread has the shard reserved.
