@@ -36,10 +36,14 @@ pub fn go_redis_failover() -> PathBuf {
     cache_folder().join("go-redis/failover")
 }
 
-/// Bobbin's own server: `$BOBBIN_SERVER`, else the newest build, which need not exist.
+/// Bobbin's own server: `$BOBBIN_SERVER`, else the one that was built as the running test was, else
+/// the newest build, which need not exist.
 pub fn bobbin() -> PathBuf {
     if let Some(path) = std::env::var_os("BOBBIN_SERVER") {
         return absolute(path.into());
+    }
+    if let Some(path) = beside_this_test() {
+        return path;
     }
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| repository().join("target"), |folder| absolute(folder.into()));
@@ -47,6 +51,14 @@ pub fn bobbin() -> PathBuf {
     let modified = |path: &PathBuf| path.metadata().and_then(|data| data.modified()).ok();
     let newest = ["debug", "release", "quick"].map(built).into_iter().max_by_key(modified);
     newest.unwrap_or_else(|| built("debug"))
+}
+
+/// The server in the folder of this test's profile. A server of another profile may be newer and
+/// lack the assertions that tests rely on.
+fn beside_this_test() -> Option<PathBuf> {
+    let test = std::env::current_exe().ok()?;
+    let folder = test.parent().filter(|folder| folder.ends_with("deps"))?;
+    Some(folder.with_file_name("bobbin-server")).filter(|path| path.exists())
 }
 
 /// The root of the checkout.
