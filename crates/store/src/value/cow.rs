@@ -8,7 +8,8 @@
 
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+use super::owners::Owners;
 
 /// Like `Arc`, without weak references. Checking whether it is shared costs one load, while
 /// `Arc::make_mut` costs a locked instruction at each level of a tree.
@@ -17,7 +18,7 @@ pub struct Cow<T> {
 }
 
 struct CowBlock<T> {
-    owners: AtomicUsize,
+    owners: Owners,
     value: T,
 }
 
@@ -29,7 +30,7 @@ unsafe impl<T: Send + Sync> Sync for Cow<T> {}
 
 impl<T> Cow<T> {
     pub(super) fn new(value: T) -> Self {
-        let block = Box::new(CowBlock { owners: AtomicUsize::new(1), value });
+        let block = Box::new(CowBlock { owners: Owners::one(), value });
         Self { block: NonNull::from(Box::leak(block)) }
     }
 
@@ -52,8 +53,7 @@ impl<T> Cow<T> {
 
     /// The value, for changing it. `None`: it is shared.
     pub(super) fn get_mut(&mut self) -> Option<&mut T> {
-        // Acquire: as in `make_mut`.
-        if self.block().owners.load(Ordering::Acquire) != 1 {
+        if !self.block().owners.is_one() {
             return None;
         }
         // SAFETY: *sole*: the count was 1, and we are borrowed exclusively while the result is
@@ -66,8 +66,7 @@ impl<T: Clone> Cow<T> {
     /// The value, for changing it. It is copied if it is shared.
     #[inline(always)]
     pub(super) fn make_mut(&mut self) -> &mut T {
-        // Acquire: the reads of former owners happened before.
-        if self.block().owners.load(Ordering::Acquire) != 1 {
+        if !self.block().owners.is_one() {
             self.copy();
         }
         // SAFETY: *sole*: the count was 1, or we have made our own copy. We are borrowed
@@ -83,17 +82,14 @@ impl<T: Clone> Cow<T> {
 
 impl<T> Clone for Cow<T> {
     fn clone(&self) -> Self {
-        let before = self.block().owners.fetch_add(1, Ordering::Relaxed);
-        assert!(before < usize::MAX / 2, "{before} owners");
+        self.block().owners.add();
         Self { block: self.block }
     }
 }
 
 impl<T> Drop for Cow<T> {
     fn drop(&mut self) {
-        // Release: this owner's reads happen before another owner changes or frees the value.
-        if self.block().owners.fetch_sub(1, Ordering::Release) == 1 {
-            fence(Ordering::Acquire);
+        if self.block().owners.remove() {
             // SAFETY: *counted*: we were the last owner, and the pointer came from a box.
             drop(unsafe { Box::from_raw(self.block.as_ptr()) });
         }

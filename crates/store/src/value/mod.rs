@@ -209,6 +209,7 @@ pub mod integer;
 pub mod intset;
 pub mod list;
 pub mod listpack;
+mod owners;
 pub mod pages;
 pub(crate) mod prefetch;
 pub mod set;

@@ -17,8 +17,8 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::Deref;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use super::owners::Owners;
 use crate::value::Defragmenter;
 
 /// Bytes behind a counted pointer. A clone is another owner of the same bytes. If there are several
@@ -28,7 +28,7 @@ pub(crate) struct SharedBlock {
 }
 
 struct BlockHeader {
-    owners: AtomicU32,
+    owners: Owners,
     capacity: u32,
     start: u32,
     len: u32,
@@ -165,8 +165,7 @@ impl SharedBlock {
 
     #[inline(always)]
     fn is_unique(&self) -> bool {
-        // Acquire: the accesses of former owners happened before.
-        self.header().owners.load(Ordering::Acquire) == 1
+        self.header().owners.is_one()
     }
 
     #[inline(always)]
@@ -234,7 +233,7 @@ impl SharedBlock {
             handle_alloc_error(layout);
         };
         let header = BlockHeader {
-            owners: AtomicU32::new(1),
+            owners: Owners::one(),
             capacity: capacity as u32,
             start: start as u32,
             len: bytes.len() as u32,
@@ -302,9 +301,7 @@ impl Deref for SharedBlock {
 impl Clone for SharedBlock {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: making another owner orders nothing else.
-        let before = self.header().owners.fetch_add(1, Ordering::Relaxed);
-        assert!(before < OWNERS_MAX, "{before} owners of a block");
+        self.header().owners.add();
         Self { pointer: self.pointer }
     }
 }
@@ -312,11 +309,9 @@ impl Clone for SharedBlock {
 impl Drop for SharedBlock {
     #[inline]
     fn drop(&mut self) {
-        if self.header().owners.fetch_sub(1, Ordering::Release) != 1 {
+        if !self.header().owners.remove() {
             return;
         }
-        // The accesses of other owners happen before the bytes are freed.
-        fence(Ordering::Acquire);
         let layout = layout(self.header().capacity as usize);
         // SAFETY: *counted*: we were the last owner. *Whole*: the capacity is that of the block's
         // layout.
@@ -343,8 +338,6 @@ fn layout(capacity: usize) -> Layout {
         .expect("a block's size is in range")
 }
 
-/// More owners would need more memory than there is.
-const OWNERS_MAX: u32 = u32::MAX / 2;
 /// The largest block. Capacities have 32 bits.
 const SIZE_MAX: usize = 3 << 30;
 

@@ -88,7 +88,7 @@ impl TestServer {
         peers::peer(program).exists().then(|| Self::start_peer(program, arguments))
     }
 
-    /// Bobbin, as built last.
+    /// Bobbin: the server that [`peers::bobbin`] finds.
     pub fn bobbin(arguments: &[&str]) -> Self {
         let binary = peers::bobbin();
         // All threads are to meet, however few the clients and the cores. Which keys share a lock

@@ -28,9 +28,9 @@
 
 use std::alloc::{alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::super::block;
+use super::super::owners::Owners;
 use super::super::tags::{self, GROUP};
 use super::record::{self, NewRecord, RecordText, TableRecord};
 use crate::value::Defragmenter;
@@ -43,7 +43,7 @@ pub(super) struct Page {
 
 #[repr(C)]
 struct PageHeader {
-    owners: AtomicU32,
+    owners: Owners,
     /// The length of the block in bytes.
     size: u32,
     /// A hint: no record expires earlier. `NEVER` if none does.
@@ -96,7 +96,7 @@ impl Page {
         unsafe {
             start.add(HEADER).write_bytes(0, slots);
             block.write(PageHeader {
-                owners: AtomicU32::new(1),
+                owners: Owners::one(),
                 size,
                 earliest_ms: NEVER,
                 count: 0,
@@ -112,8 +112,7 @@ impl Page {
 
     #[inline(always)]
     fn is_unique(&self) -> bool {
-        // Acquire: the reads of former owners happened before.
-        self.header().owners.load(Ordering::Acquire) == 1
+        self.header().owners.is_one()
     }
 
     /// Makes this the block's only owner. Every change of a page begins with this.
@@ -588,7 +587,7 @@ impl Page {
     /// Must be called only after `make_unique`, or on a new page.
     #[inline(always)]
     fn header_mut(&mut self) -> &mut PageHeader {
-        debug_assert_eq!(self.header().owners.load(Ordering::Relaxed), 1);
+        debug_assert!(self.header().owners.is_one(), "changed by one of several owners");
         // SAFETY: *sole*: callers have made us the only owner, and we are borrowed exclusively
         // while the result is used.
         unsafe { self.block.as_mut() }
@@ -597,19 +596,16 @@ impl Page {
 
 impl Clone for Page {
     fn clone(&self) -> Self {
-        let before = self.header().owners.fetch_add(1, Ordering::Relaxed);
-        assert!(before < u32::MAX / 2, "{before} owners of a page");
+        self.header().owners.add();
         Self { block: self.block }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // Release: this owner's reads happen before another owner changes or frees the block.
-        if self.header().owners.fetch_sub(1, Ordering::Release) != 1 {
+        if !self.header().owners.remove() {
             return;
         }
-        fence(Ordering::Acquire);
         if self.header().outside {
             for index in 0..self.len() {
                 // SAFETY: *owning*: the page has a reference to each string, and the record ends
