@@ -26,6 +26,7 @@ mod probe;
 mod proofs;
 mod pubsub;
 mod python;
+mod races;
 mod release_check;
 mod replicas;
 mod scaling;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         ["scaling"] => scaling::write(),
         ["chart"] => chart::write(),
         ["miri"] => proofs::miri(),
+        ["races", names @ ..] => races::run(names),
         ["apps", options @ ..] => apps::run(options),
         ["heavy", options @ ..] => heavy::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
@@ -210,6 +212,8 @@ usage: cargo xtask <task>
   scaling                       writes what docs/scaling.md models for many cores
   chart                         draws the README's chart from the tables of docs/performance.md
   miri                          the store under Miri; wants a nightly compiler
+  races [NAME...]               the end-to-end tests with such names, or those with many threads,
+                                with a server built with ThreadSanitizer; wants a nightly compiler
   fuzz-smoke [SECONDS]          every fuzz target for 10 seconds; wants a nightly compiler
                                 and cargo-fuzz
   heavy [--members N] [--seconds N] [--rounds N] [--only NAME,NAME] [--server PATH] [--peer none]

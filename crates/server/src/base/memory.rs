@@ -16,10 +16,15 @@ use std::thread::JoinHandle;
 
 use bobbin_sync::OwnLine;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use tikv_jemallocator::Jemalloc;
 
 use crate::base::clock::Interval;
 use crate::base::cores;
+
+// ThreadSanitizer learns only from the C library's allocator that a block has a new owner.
+#[cfg(thread_sanitizer)]
+use std::alloc::System as Underlying;
+#[cfg(not(thread_sanitizer))]
+use tikv_jemallocator::Jemalloc as Underlying;
 
 /// An allocator that counts the bytes it takes from jemalloc.
 pub struct CountingAllocator;
@@ -311,7 +316,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let layout = aligned(layout);
         count(usable(layout.size()));
         // SAFETY: the caller's promises are passed on.
-        unsafe { Jemalloc.alloc(layout) }
+        unsafe { Underlying.alloc(layout) }
     }
 
     #[inline]
@@ -319,7 +324,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let layout = aligned(layout);
         count(usable(layout.size()));
         // SAFETY: as above.
-        unsafe { Jemalloc.alloc_zeroed(layout) }
+        unsafe { Underlying.alloc_zeroed(layout) }
     }
 
     #[inline]
@@ -327,7 +332,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         let layout = aligned(layout);
         count(-usable(layout.size()));
         // SAFETY: as above.
-        unsafe { Jemalloc.dealloc(pointer, layout) }
+        unsafe { Underlying.dealloc(pointer, layout) }
     }
 
     #[inline]
@@ -337,7 +342,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         count(usable(size) - usable(layout.size()));
         // SAFETY: as above. A size so near the end of the address space that it cannot be rounded
         // up is not valid for any layout.
-        unsafe { Jemalloc.realloc(pointer, layout, size) }
+        unsafe { Underlying.realloc(pointer, layout, size) }
     }
 }
 
