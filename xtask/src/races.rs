@@ -80,4 +80,19 @@ const FLAGS: &str = "-Zsanitizer=thread\x1f--cfg\x1fthread_sanitizer\x1f-Ctarget
 const WANTED: &str = "it wants a nightly toolchain with its sources: `rustup toolchain install \
                       nightly --component rust-src` installs them";
 /// Tests in which many threads do many things, and which do not measure time or memory.
-const TESTS: [&str; 3] = ["testkit/history", "testkit/causality", "testkit/promises"];
+const TESTS: [&str; 14] = [
+    "testkit/acl",
+    "testkit/aof",
+    "testkit/causality",
+    "testkit/dual_channel",
+    "testkit/failover",
+    "testkit/groups",
+    "testkit/history",
+    "testkit/queues",
+    "testkit/repli",
+    "testkit/slices",
+    "testkit/slow_scripts",
+    "testkit/snapshot",
+    "testkit/tracking",
+    "testkit/turns",
+];

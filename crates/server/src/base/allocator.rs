@@ -70,6 +70,10 @@ fn act(name: &CStr) -> bool {
 /// each step. jemalloc itself gives many megabytes back in one step, and a thread that is woken on
 /// that core waits for it. To be called after threads with arenas of their own have started.
 pub fn give_back_in_steps() {
+    if cfg!(thread_sanitizer) {
+        // The sanitizer does not know jemalloc's own threads, which would execute our code.
+        return;
+    }
     // The number of arenas is one of the figures. If those cannot be refreshed, the old number is
     // used.
     epoch::advance().ok();
