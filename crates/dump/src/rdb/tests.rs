@@ -118,7 +118,8 @@ fn reads_a_file_of_valkey() {
 /// expiry of a member behind its set.
 #[test]
 fn reads_facts_about_keys() {
-    let file = b"REDIS0009\xfe\0\xfc\x05\0\0\0\0\0\0\0\xf8\x07\xfa\x0bmvcc-tstamp\x0217\0\x01a\x011\
+    let file =
+        b"REDIS0009\xfe\0\xfc\x05\0\0\0\0\0\0\0\xf8\x07\xfa\x0bmvcc-tstamp\x0217\0\x01a\x011\
         \xfa\x0bmvcc-tstamp\x0218\x02\x01s\x01\x01m\xfa\x13keydb-subexpire-key\x01m\
         \xfa\x14keydb-subexpire-when\x019\xff\0\0\0\0\0\0\0\0";
     for step in [1, 7, file.len()] {
