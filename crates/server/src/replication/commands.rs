@@ -503,9 +503,9 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
     log::info!("REPLICAOF {named} enabled (user request)");
-    if call.in_transaction {
+    if call.data.conditions.transaction_writes {
         // The transaction's changes, before and after this command, are in no stream, so the
-        // history needs a new name.
+        // history needs a new name. Sentinel's transactions change nothing: their servers continue.
         call.server.feed.change_history(|history| history.take(HistoryId::new()));
     }
     call.data.recorder.refresh();
