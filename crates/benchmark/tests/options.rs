@@ -284,6 +284,13 @@ fn expiry_and_limits() {
     let text = text_of("expire", run_with(&["expire"], &server, "-n 2000 --csv"));
     assert_eq!(text.lines().count(), 9, "{text}");
     assert_eq!(integer(&server, "DBSIZE"), 0);
+    ask(&server, "CONFIG SET requirepass secret");
+    let refused = run_with(&["expire"], &server, "-n 2000");
+    let refused = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused, "Error from server: NOAUTH Authentication required.\n");
+    let mut client = client(&server);
+    client.command(&["AUTH", "secret"]).unwrap();
+    client.command(&["CONFIG", "SET", "requirepass", ""]).unwrap();
     let text = text_of("limits", run_with(&["limits"], &server, "--seconds 0.1 -c 5"));
     for part in [
         "TCP round trip",
@@ -358,6 +365,7 @@ fn faults_are_one_line() {
         ),
         ("-q GET a ;", "a command is missing beside ';' or after its number"),
         ("-q -t ping --command-file /nonexistent", "-t and --command-file exclude each other"),
+        ("-q --command-file /nonexistent", "Cannot read /nonexistent: No such file or directory"),
     ] {
         assert_eq!(failure(&server, line), error.trim_end(), "{line}");
     }

@@ -347,6 +347,38 @@ fn parts_change_between_units_alone() {
     same(&[&primary, &replica]);
 }
 
+/// Sentinel sends REPLICAOF within a transaction, to other replicas and to a primary that comes
+/// back. Nothing is changed there, so the server needs no copy.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_transaction_that_changes_nothing_keeps_the_history() {
+    let (old, new, third) = (start(), start(), start());
+    group(&old, &[&new, &third]);
+    assert_eq!(new.connect().say("REPLICAOF NO ONE"), ReplyFrame::simple("OK"));
+    let follow = format!("REPLICAOF 127.0.0.1 {}", new.address().port());
+    for server in [&third, &old] {
+        let mut client = server.connect();
+        for line in ["MULTI", &follow, "CLIENT KILL TYPE pubsub", "EXEC"] {
+            client.say(line);
+        }
+    }
+    new.connect().say("SET after 1");
+    new.settle(&[&third, &old]);
+    assert_eq!((new.info("sync_partial_ok"), new.info("sync_full")), ("2".into(), "0".into()));
+    same(&[&old, &new, &third]);
+    // The log tells replicas of one machine from each other.
+    let (all, log) = (old.log(), new.log());
+    for server in [&new, &third] {
+        let name = format!("replica 127.0.0.1:{}", server.address().port());
+        assert!(all.contains(&format!("Full resync requested by {name}")), "{all}");
+    }
+    for server in [&third, &old] {
+        let name = format!("127.0.0.1:{}", server.address().port());
+        let accepted = format!("Partial resynchronization request from {name} accepted.");
+        assert!(log.contains(&accepted), "{log}");
+    }
+}
+
 /// A script that takes long keeps what it has: a client that changes parts is told, or waits for
 /// it.
 #[test]

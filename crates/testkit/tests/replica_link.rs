@@ -192,6 +192,8 @@ fn a_replica_follows_as_its_user() {
         let replica = start(&[&["--replicaof", "127.0.0.1", &port][..], &own].concat());
         let mut reader = replica.connect();
         until(|| reader.say("GET k") == ReplyFrame::bulk("v"));
+        // That the primary wants the password first is no refusal.
+        assert!(!replica.log().contains("does not understand REPLCONF"), "{}", replica.log());
     }
 }
 

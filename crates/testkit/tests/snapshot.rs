@@ -279,6 +279,10 @@ fn damaged_files_are_refused_with_a_reason() {
         let checked = Command::new(peers::bobbin()).arg("--check-rdb").arg(&path).output();
         assert_eq!(checked.expect("it runs").status.code(), Some(1), "{reason}");
     }
+    let missing = ["--check-rdb", "/no/such/file"];
+    let checked = Command::new(peers::bobbin()).args(missing).output().expect("it runs");
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(text.ends_with("[offset 0] No such file or directory\n"), "{text}");
     for (check, way) in [("--check-rdb", "stderr"), ("--check-aof", "stdout")] {
         let ran = Command::new(peers::bobbin()).arg(check).output().expect("it runs");
         let text = if way == "stderr" { ran.stderr } else { ran.stdout };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::{DriveFailure, table, write_file};
+use super::{DriveFailure, table, unreadable, write_file};
 use crate::{
     options::{Common, Flag, Grammar, positive, set},
     page::HtmlPage,
@@ -122,8 +122,7 @@ struct Test {
 }
 
 fn read(path: &str) -> Result<Results, DriveFailure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| DriveFailure(format!("Cannot read {path}: {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     let document: Value = serde_json::from_str(&text)
         .map_err(|error| DriveFailure(format!("{path} is not JSON: {error}")))?;
     let tests = document["tests"].as_array();

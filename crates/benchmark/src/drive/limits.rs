@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bobbin_client::RespClient;
+use bobbin_client::{RespClient, error_text};
 use rustix::{event::epoll, time::Timespec};
 
 use super::{
@@ -564,8 +564,9 @@ impl Drop for NullServer {
 fn serve_for_ever(port: u16) -> Result<(), DriveFailure> {
     let listener =
         TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)));
-    let listener =
-        listener.map_err(|error| DriveFailure(format!("Cannot listen on port {port}: {error}")))?;
+    let listener = listener.map_err(|error| {
+        DriveFailure(format!("Cannot listen on port {port}: {}", error_text(&error)))
+    })?;
     say_line!("Answering PONG on port {port} (end with Ctrl-C)");
     Ok(serve(&listener, &AtomicBool::new(false))?)
 }

@@ -12,9 +12,12 @@ pub mod redis;
 pub mod sweep;
 
 use std::{
+    io,
     path::Path,
     time::{Duration, SystemTime},
 };
+
+use bobbin_client::error_text;
 
 use crate::{
     engine::{LatencyHistogram, LoadOutcome, LoadRun, run},
@@ -66,7 +69,12 @@ pub(crate) fn write_distribution(
 
 pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
     std::fs::write(path, contents)
-        .map_err(|error| DriveFailure(format!("Cannot write {}: {error}", path.display())))
+        .map_err(|error| DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(&error))))
+}
+
+/// A file that cannot be read.
+fn unreadable(path: &str, error: &io::Error) -> DriveFailure {
+    DriveFailure(format!("Cannot read {path}: {}", error_text(error)))
 }
 
 /// Columns of text, the first to the left, the others to the right.

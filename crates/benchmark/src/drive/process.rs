@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bobbin_client::error_text;
+
 use super::DriveFailure;
 use crate::{options::Common, provenance, server};
 
@@ -53,7 +55,7 @@ impl ServerProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| DriveFailure(format!("Cannot start {shown}: {error}")))?;
+            .map_err(|error| DriveFailure(format!("Cannot start {shown}: {}", error_text(&error))))?;
         let mut process = Self { child, folder, command };
         let deadline = Instant::now() + START_MAX;
         loop {

@@ -11,7 +11,9 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::{DriveFailure, file_name, measure, median, write_distribution, write_file};
+use super::{
+    DriveFailure, file_name, measure, median, unreadable, write_distribution, write_file,
+};
 use crate::{
     engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
     options::{Common, redis::RedisSettings},
@@ -373,7 +375,7 @@ pub(super) fn loads(
     };
     if let Some(path) = &settings.command_file {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| DriveFailure(format!("Cannot read {}: {error}", path.display())))?;
+            .map_err(|error| unreadable(&path.display().to_string(), &error))?;
         return Ok(vec![from_file(&text, &path.display().to_string(), &placeholders)?]);
     }
     if !command.is_empty() {

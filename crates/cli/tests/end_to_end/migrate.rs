@@ -87,7 +87,7 @@ fn nothing_is_replaced_or_switched_by_mistake() {
     let mut client = target.connect();
     client.say("SET b 1");
     let errors = migrate(&target, &source, &["switch"]).failed();
-    assert!(errors.contains("has 1 keys, which the copy would replace"), "{errors}");
+    assert!(errors.contains("has keys (1), which the copy would replace"), "{errors}");
     assert_eq!(client.say("GET b"), ReplyFrame::bulk("1"));
     migrate(&target, &source, &["replace"]).ok();
     assert!(client.say("GET b").is_null());
@@ -128,6 +128,19 @@ fn a_server_does_not_follow_its_own_replica() {
         assert!(errors.contains("is a replica of the target"), "{errors}");
     }
     assert_eq!(target.info("role"), "master");
+}
+
+/// The target has taken over by then, so the user must hear what becomes of the source.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_source_that_must_not_follow_is_told_of() {
+    let (source, target) = (TestServer::bobbin(&ARGUMENTS), TestServer::bobbin(&ARGUMENTS));
+    source.connect().say("ACL SETUSER mover on >secret ~* +@all -replicaof");
+    let address = format!("redis://mover:secret@127.0.0.1:{}", source.address().port());
+    let errors = run(&target, &["migrate", &address, "switch", "back"]).failed();
+    assert!(errors.starts_with("There is no way back: "), "{errors}");
+    assert!(errors.contains("does not follow") && errors.ends_with("stop it.\n"), "{errors}");
+    assert_eq!([source.info("role"), target.info("role")], ["master", "master"]);
 }
 
 /// It is refused before anything is changed.
@@ -184,6 +197,8 @@ fn a_user_of_few_rights_moves_data_and_functions() {
         let rights = rights.split('`').next().expect("its end").replace('\n', " ");
         assert_eq!(client.say(&format!("ACL SETUSER mover {rights}")).text(), "OK");
         client.say("ACL SETUSER default resetpass >another");
+        let errors = migrate(&target, &source, &[]).failed();
+        assert!(errors.ends_with("goes into its address: redis://user:password@host:port.\n"));
         let address = format!("redis://mover:secret@127.0.0.1:{}", source.address().port());
         let switched = run(&target, &["migrate", &address, "switch"]).ok();
         assert!(switched.contains("is a primary now"), "{switched}");

@@ -10,6 +10,8 @@
 //! f5 source               a library of functions
 //! ff checksum             the end; eight bytes since version 5, zero for none
 //! ```
+//! Facts may also stand before the type of a key, as KeyDB has them.
+//!
 //! Neither the reader nor the writer knows files: bytes go in, or come out, in whatever pieces
 //! there are.
 

@@ -181,6 +181,7 @@ impl RdbReader {
                 EXPIRE_S => drop(skip::array::<4>(input)?),
                 IDLE => drop(skip::number(input)?),
                 FREQUENCY => drop(skip::byte(input)?),
+                AUX => skip::fact(input)?,
                 _ => break,
             }
             byte = skip::byte(input)?;

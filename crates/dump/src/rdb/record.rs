@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use bobbin_store::value::AnyCollection;
 
-use super::{EXPIRE_MS, EXPIRE_S, FREQUENCY, IDLE, RdbError};
+use super::{AUX, EXPIRE_MS, EXPIRE_S, FREQUENCY, IDLE, RdbError, skip};
 use crate::error::PayloadError;
 use crate::input::Input;
 use crate::kind::ValueKind;
@@ -51,6 +51,7 @@ impl<'a> RdbRecord<'a> {
                 }
                 IDLE => idle_seconds = Some(Length::read_plain(&mut input)? as u64),
                 FREQUENCY => frequency = Some(input.byte()?),
+                AUX => skip::fact(&mut input).ok()?,
                 kind => break ValueKind::from_byte(kind)?,
             }
         };

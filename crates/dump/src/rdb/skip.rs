@@ -68,6 +68,12 @@ pub(super) fn string(input: &mut Input<'_>) -> Skipped {
     bytes(input, len).map(drop)
 }
 
+/// The name and the value of a fact. KeyDB has one between the expiry of a key and its type.
+pub(super) fn fact(input: &mut Input<'_>) -> Skipped {
+    string(input)?;
+    string(input)
+}
+
 /// The value behind its key.
 pub(super) fn value(kind: ValueKind, input: &mut Input<'_>) -> Skipped {
     match kind {

@@ -114,6 +114,21 @@ fn reads_a_file_of_valkey() {
     assert_eq!(items.len(), 15);
 }
 
+/// As an active replica of KeyDB writes them: with a fact about the key behind its expiry, and the
+/// expiry of a member behind its set.
+#[test]
+fn reads_facts_about_keys() {
+    let file =
+        b"REDIS0009\xfe\0\xfc\x05\0\0\0\0\0\0\0\xf8\x07\xfa\x0bmvcc-tstamp\x0217\0\x01a\x011\
+        \xfa\x0bmvcc-tstamp\x0218\x02\x01s\x01\x01m\xfa\x13keydb-subexpire-key\x01m\
+        \xfa\x14keydb-subexpire-when\x019\xff\0\0\0\0\0\0\0\0";
+    for step in [1, 7, file.len()] {
+        let items = read_all(file, step).unwrap();
+        assert_eq!([&items[2], &items[4]], ["a Some(5) 1", "s None 1 of it"], "{step}");
+        assert_eq!(items.len(), 8);
+    }
+}
+
 #[test]
 fn every_cut_is_noticed_and_every_flip_is_an_error() {
     let file = sample();

@@ -467,7 +467,7 @@ fn see_log_file(config: &Config, make: bool) -> Result<(), String> {
         {
             Ok(())
         }
-        Err(error) => Err(error_text(&error)),
+        Err(error) => Err(format!("{}: {}", path.display(), error_text(&error))),
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bobbin_dump::rdb::RdbItem;
+use bobbin_io::error_text;
 
 use super::create;
 use crate::config::{Config, OptionId};
@@ -37,7 +38,7 @@ pub fn main(arguments: &[Vec<u8>]) -> ExitCode {
 /// Checks a file, and writes the result to the standard output. Returns whether the file is valid.
 fn run(path: &Path) -> bool {
     println!("[offset 0] Checking RDB file {}", path.display());
-    match File::open(path).map_err(|error| (0, error.to_string())).and_then(check) {
+    match File::open(path).map_err(|error| (0, error_text(&error))).and_then(check) {
         Ok((found, offset)) => {
             if found.checked {
                 println!("[offset {offset}] Checksum OK");

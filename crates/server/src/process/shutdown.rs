@@ -121,9 +121,8 @@ fn tell_of_replicas(server: &'static Server) {
             _ => 0,
         };
         log::info!(
-            "Lagging replica {}:{} reported offset {} behind master, lag={lag_s}, state={}.",
-            replica.host(),
-            replica.port(),
+            "Lagging replica {} reported offset {} behind master, lag={lag_s}, state={}.",
+            replica.name(),
             end.saturating_sub(replica.acked()),
             state.name(),
         );

@@ -84,9 +84,9 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         return Err(Failure::NOT_AN_INTEGER);
     };
     let feeder = feeder(call.client, server, now_ms);
-    let host = feeder.replica.host();
+    let name = feeder.replica.name();
     let level = replication.level_of(&feeder.replica, now_ms);
-    log::log!(level, "Replica {host} asks for synchronization");
+    log::log!(level, "Replica {name} asks for synchronization");
     let asks_for_all = call.args[1].starts_with(b"?");
     if !asks_for_all {
         // All that clients have had replies for counts, however far the log's thread is.
@@ -97,7 +97,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         .filter(|_| !asks_for_all)
         .and_then(|offset| feeder.stream_from(call.args[1], offset));
     if let Some(stream) = stream {
-        log::info!("Partial resynchronization request from {host} accepted.");
+        log::info!("Partial resynchronization request from {name} accepted.");
         replication.figures.partial_syncs.fetch_add(1, Ordering::Relaxed);
         let knows_id = feeder.replica.has(Capability::PSYNC2);
         let answer =
@@ -107,15 +107,15 @@ fn psync(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     }
     if asks_for_all {
-        log::log!(level, "Full resync requested by replica {host}");
+        log::log!(level, "Full resync requested by replica {name}");
     } else {
         replication.figures.refused_partial_syncs.fetch_add(1, Ordering::Relaxed);
-        log_refusal(server, &host, call.args[1], first_byte, level);
+        log_refusal(server, &name, call.args[1], first_byte, level);
     }
     let is_channel = feeder.replica.is_copy_channel();
     if feeder.replica.has(Capability::DUAL_CHANNEL) {
         log::info!(
-            "Dual channel replication: Replica {host} is capable of dual channel synchronization, and \
+            "Dual channel replication: Replica {name} is capable of dual channel synchronization, and \
              partial sync isn't possible. Full sync will continue with dedicated RDB channel."
         );
         call.reply.simple("DUALCHANNELSYNC");
@@ -123,7 +123,7 @@ fn psync(call: &mut Call<'_>) -> Outcome {
     }
     if feeder.replica.has(Capability::REDIS_CHANNEL) && !is_channel && offers_dual_channel(server) {
         log::info!(
-            "Replica {host} is capable of rdb channel synchronization, and partial sync isn't \
+            "Replica {name} is capable of rdb channel synchronization, and partial sync isn't \
              possible. Full sync will continue with dedicated rdb channel."
         );
         feeder.wait_for_channel(now_ms);
@@ -168,7 +168,7 @@ fn sync(call: &mut Call<'_>) -> Outcome {
     }
     may_sync(call)?;
     let feeder = feeder(call.client, call.server, call.data.conditions.now_ms);
-    log::info!("Replica {} asks for synchronization", feeder.replica.host());
+    log::info!("Replica {} asks for synchronization", feeder.replica.name());
     full_sync(call, true)
 }
 
@@ -189,7 +189,7 @@ fn may_sync(call: &mut Call<'_>) -> Outcome {
 }
 
 /// Logs why a replica cannot continue where it was.
-fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: log::Level) {
+fn log_refusal(server: &Server, name: &str, id: &[u8], first_byte: i64, level: log::Level) {
     let (ours, earlier) = (server.feed.id().to_string(), server.feed.history().earlier);
     let (earlier, end) = match earlier {
         Some((id, end)) => (id.to_string(), end as i64 + 1),
@@ -200,12 +200,12 @@ fn log_refusal(server: &Server, host: &str, id: &[u8], first_byte: i64, level: l
     if is_ours || is_earlier && first_byte <= end {
         log::log!(
             level,
-            "Unable to partial resync with replica {host} for lack of backlog (Replica request \
+            "Unable to partial resync with replica {name} for lack of backlog (Replica request \
              was: {first_byte})."
         );
         if first_byte > server.feed.published() as i64 {
             log::warn!(
-                "Warning: replica {host} tried to PSYNC with an offset that is greater than the \
+                "Warning: replica {name} tried to PSYNC with an offset that is greater than the \
                  primary replication offset."
             );
         }
@@ -503,9 +503,9 @@ fn replicaof(call: &mut Call<'_>) -> Outcome {
         .follow(call.server, host, port)
         .map_err(|error| Failure::format(format!("ERR {error}")))?;
     log::info!("REPLICAOF {named} enabled (user request)");
-    if call.in_transaction {
+    if call.data.conditions.transaction_writes {
         // The transaction's changes, before and after this command, are in no stream, so the
-        // history needs a new name.
+        // history needs a new name. Sentinel's transactions change nothing: their servers continue.
         call.server.feed.change_history(|history| history.take(HistoryId::new()));
     }
     call.data.recorder.refresh();

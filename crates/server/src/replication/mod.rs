@@ -474,10 +474,10 @@ impl Replication {
         let refusal = self.refusals.note(replica, reason, now_ms);
         match refusal.to_tell {
             0 => {}
-            1 => log::warn!("Refusing a copy to replica {}: {reason}", replica.host()),
+            1 => log::warn!("Refusing a copy to replica {}: {reason}", replica.name()),
             times => log::warn!(
                 "Refusing a copy to replica {}: {reason} ({times} times in a minute)",
-                replica.host()
+                replica.name()
             ),
         }
         replica.refuse(server, refusal);

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bobbin_io::error_text;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::base::files::{self, DATA_MODE};
@@ -147,7 +148,7 @@ pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
             "You requested maxclients of {clients} requiring at least {needed} max file descriptors."
         );
         if let Some(error) = error {
-            let reason = bobbin_io::error_text(&error.into());
+            let reason = error_text(&error.into());
             log::warn!(
                 "Server can't set maximum open files to {needed} because of OS error: {reason}."
             );
@@ -238,7 +239,11 @@ impl PidFile {
         match written {
             Ok(()) => Some(Self { path }),
             Err(error) => {
-                log::warn!("Failed to write PID file: {error}");
+                log::warn!(
+                    "Failed to write PID file {}: {}",
+                    path.display(),
+                    error_text(&error)
+                );
                 None
             }
         }

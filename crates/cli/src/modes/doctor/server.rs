@@ -18,6 +18,7 @@ pub fn examine(client: &mut RespClient) -> Vec<Finding> {
     findings.extend(latency_events(client));
     findings.extend(memory(&info));
     findings.extend(persistence(client, &info));
+    findings.extend(replication(&info));
     findings.extend(clients(&info));
     findings.extend(keyspace(&info));
     findings
@@ -188,6 +189,24 @@ fn persistence(client: &mut RespClient, info: &Info) -> Vec<Finding> {
     findings
 }
 
+/// The link of a replica to its primary.
+fn replication(info: &Info) -> Option<Finding> {
+    let (host, port) = (info.text("master_host")?, info.integer("master_port"));
+    if info.text("master_link_status") == Some("up") {
+        return Some(Finding::good(format!("replication: follows {host}:{port}")));
+    }
+    if info.integer("master_sync_in_progress") == 1 {
+        return Some(Finding::note(
+            format!("replication: gets a copy from {host}:{port}"),
+            "INFO replication tells how far it is",
+        ));
+    }
+    Some(Finding::bad(
+        format!("replication: no link to {host}:{port}"),
+        "the server's log says why; a wrong address or primaryauth, most often",
+    ))
+}
+
 fn clients(info: &Info) -> Vec<Finding> {
     let (connected, max) = (info.integer("connected_clients"), info.integer("maxclients"));
     let mut findings = Vec::new();
@@ -261,6 +280,20 @@ mod tests {
         assert_eq!(findings.last().unwrap().level, Level::Good);
         let findings = memory(&info("used_memory:95\nmaxmemory:0\nevicted_keys:3\n"));
         assert!(findings.iter().skip(1).all(|finding| finding.level == Level::Note));
+    }
+
+    #[test]
+    fn a_replica_without_its_primary() {
+        assert!(replication(&info("role:master\nconnected_slaves:1\n")).is_none());
+        let of = |rest: &str| {
+            let text = format!("role:slave\nmaster_host:db\nmaster_port:1\n{rest}");
+            replication(&info(&text)).unwrap()
+        };
+        let down = of("master_link_status:down\nmaster_sync_in_progress:0\n");
+        assert_eq!((down.level, &*down.found), (Level::Bad, "replication: no link to db:1"));
+        let copied = of("master_link_status:down\nmaster_sync_in_progress:1\n");
+        assert_eq!(copied.level, Level::Note);
+        assert_eq!(of("master_link_status:up\n").level, Level::Good);
     }
 
     #[test]

@@ -91,7 +91,10 @@ impl Migration {
         of_target.address = session.address.clone();
         let mut target = MigrationNode::connect(&of_target, &session.options.transport)?;
         let mut source = MigrationNode::connect(&self.source, &self.transport(&session.options)?)?;
-        let facts = source.facts()?;
+        let facts = source.facts().map_err(|error| match &self.source.password {
+            None if error.contains("NOAUTH") => format!("{error} {PASSWORD_PLACE}"),
+            _ => error,
+        })?;
         out!("From  {} at {}: {}\n", facts.program(), source.address, facts.summary());
         let there = target.facts()?;
         out!("To    {} at {}: {}\n", there.program(), target.address, there.summary());
@@ -145,7 +148,7 @@ impl Migration {
         if there.keys() > 0 && !self.replaces {
             let keys = there.keys();
             return Err(format!(
-                "{} has {keys} keys, which the copy would replace. Add \"replace\" if that is meant.",
+                "{} has keys ({keys}), which the copy would replace. Add \"replace\" if that is meant.",
                 target.address
             ));
         }
@@ -183,12 +186,7 @@ impl Migration {
         if self.keeps_way_back {
             return self.follow_back(source, target, here);
         }
-        let seconds = PAUSE.as_secs();
-        out!(
-            "Have your programs use it. Writes to {} stand still for {seconds} s, and are lost \
-             after that: stop it.\n",
-            source.address
-        );
+        out!("Have your programs use it. {}\n", what_comes_of(source));
         Ok(())
     }
 
@@ -201,11 +199,13 @@ impl Migration {
         here: &Target,
     ) -> Result<(), String> {
         let (host, port) = place_of(&here.address, WAY_BACK_SOCKET)?;
-        source.log_in_as(here)?;
-        if here.tls {
-            source.demand(&["CONFIG", "SET", "tls-replication", "yes"])?;
-        }
-        source.demand(&["REPLICAOF", host, &port.to_string()])?;
+        point_back(source, here, (host, port)).map_err(|error| {
+            format!(
+                "There is no way back: {error}. {} does not follow {host}:{port}. {}",
+                source.address,
+                what_comes_of(source)
+            )
+        })?;
         source.demand(&["CLIENT", "UNPAUSE"])?;
         let (mut link, mut view) = (LinkWatch::default(), View::new());
         loop {
@@ -233,6 +233,25 @@ impl Migration {
         );
         Ok(())
     }
+}
+
+/// What becomes of writes to a source that does not follow the target.
+fn what_comes_of(source: &MigrationNode) -> String {
+    let (address, seconds) = (&source.address, PAUSE.as_secs());
+    format!("Writes to {address} stand still for {seconds} s, and are lost after that: stop it.")
+}
+
+/// Tells the source to follow the target.
+fn point_back(
+    source: &mut MigrationNode,
+    here: &Target,
+    (host, port): (&str, u16),
+) -> Result<(), String> {
+    source.log_in_as(here)?;
+    if here.tls {
+        source.demand(&["CONFIG", "SET", "tls-replication", "yes"])?;
+    }
+    source.demand(&["REPLICAOF", host, &port.to_string()]).map(drop)
 }
 
 /// Where a server of this address can be followed.
@@ -383,6 +402,8 @@ impl View {
     }
 }
 
+const PASSWORD_PLACE: &str =
+    "Its password goes into its address: redis://user:password@host:port.";
 const USAGE: &str = "usage: bobbin-cli [-h host] [-p port] migrate SOURCE [replace] [switch] [back]
 SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what shall follow it.";
 /// What to do when one server's address would lead the other one to itself.

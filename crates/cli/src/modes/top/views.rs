@@ -322,7 +322,7 @@ static INFO: &[Column] = &[text("field"), text("section"), number("change/s"), w
 const SLOWLOG_EMPTY: &str =
     "SLOWLOG is empty: no command took as long as slowlog-log-slower-than, or it is off.";
 const HOW_TO_WATCH: &str =
-    "Nobody asked for it: HOTKEYS START METRICS 2 CPU NET (Bobbin: METRICS 3 CPU NET SIZE).";
+    "Nobody has it watch keys. To begin: HOTKEYS START METRICS 2 CPU NET (Bobbin: 3 CPU NET SIZE).";
 const FIELD_LEN_MAX: usize = 500;
 
 #[cfg(test)]

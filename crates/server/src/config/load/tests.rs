@@ -164,7 +164,7 @@ fn reports_the_line_with_valkeys_texts() {
         error,
         LoadError::Fatal(
             "\n*** FATAL CONFIG FILE ERROR (Version 9.1.2) ***\n\
-             Can't open the log file: No such file or directory\n"
+             Can't open the log file: /no/such/file: No such file or directory\n"
                 .into()
         )
     );
@@ -242,7 +242,10 @@ fn a_check_shows_all_that_is_wrong() {
             file("missing.conf")
         ),
         "command line: 'appendonly \"maybe\"': argument must be 'yes' or 'no'".to_owned(),
-        "logfile: Can't open the log file: No such file or directory".to_owned(),
+        format!(
+            "logfile: Can't open the log file: {}: No such file or directory",
+            file("none/log")
+        ),
     ];
     assert_eq!(faults, expected);
     assert_eq!(check(&[&file("good.conf")]), [""; 0]);

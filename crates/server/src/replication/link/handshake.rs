@@ -77,6 +77,8 @@ impl Handshake {
             HandshakeStage::Ping if is_error && !is_about_rights(line) => {
                 return NextStep::GiveUp(format!("Error reply to PING from primary: '{text}'"));
             }
+            // It only wants the password, which comes next.
+            HandshakeStage::Ping => {}
             HandshakeStage::Auth if is_error => {
                 return NextStep::GiveUp(format!("Unable to AUTH to PRIMARY: {text}"));
             }

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use bobbin_io::error_text;
 use bobbin_store::{Database, Keyspace, SHARDS};
 
 use super::machine::{GiveUp, LinkEvent};
@@ -357,5 +358,5 @@ fn given_up(end: GiveUp) -> io::Error {
 }
 
 fn on_disk(error: &io::Error) -> GiveUp {
-    GiveUp::because(format!("the copy cannot be kept on disk: {error}"))
+    GiveUp::because(format!("the copy cannot be kept on disk: {}", error_text(error)))
 }

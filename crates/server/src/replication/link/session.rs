@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
+
 use super::apply::Applier;
 use super::machine::{GiveUp, LinkEvent, LinkLimits, LinkMachine};
 use super::parts::Helpers;
@@ -387,7 +389,7 @@ fn say(wire: &mut LinkWire, output: &mut Vec<u8>) -> Result<(), GiveUp> {
 }
 
 pub(super) fn lost(error: &io::Error) -> GiveUp {
-    GiveUp::because(error.to_string())
+    GiveUp::because(error_text(error))
 }
 
 /// How much a primary can make us keep. Its own limits are unknown, so we accept at least what our

@@ -201,6 +201,13 @@ fn while_the_log_is_behind_the_stream_waits_in_the_primary() {
     });
 }
 
+/// The log says why a connection was lost in the system's words, without their number.
+#[test]
+fn a_lost_connection_is_told_in_the_systems_words() {
+    let refused = std::io::Error::from_raw_os_error(rustix::io::Errno::CONNREFUSED.raw_os_error());
+    assert_eq!(super::session::lost(&refused).why, "Connection refused");
+}
+
 /// Nobody else would give up the snapshot, for which all that is overwritten is kept.
 #[test]
 fn a_stream_waits_for_a_snapshot_and_then_ends_it() {

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use bobbin_io::error_text;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -109,7 +110,7 @@ fn begin_tls(
         match connection.complete_io(&mut socket) {
             Ok(_) => {}
             Err(error) if is_pause(&error) && begun.elapsed() < timeout => {}
-            Err(error) => return Err(io::Error::other(format!("TLS: {error}"))),
+            Err(error) => return Err(io::Error::other(format!("TLS: {}", error_text(&error)))),
         }
     }
     Ok(LinkWire::Tls(Box::new(StreamOwned::new(connection, socket))))

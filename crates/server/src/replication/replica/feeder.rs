@@ -199,7 +199,7 @@ impl ReplicaFeeder {
         log::info!(
             "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
              {client}",
-            self.replica.host()
+            self.replica.name()
         );
         // As in Valkey, -1 means that the stream itself selects a database.
         let database = database.map_or(-1, i64::from);
@@ -236,10 +236,10 @@ impl ReplicaFeeder {
         *self.replica.transfer.lock() = None;
         self.replica.acked_ms.store(now_ms, Ordering::Relaxed);
         let acks = self.replica.acks();
-        let host = self.replica.host();
+        let name = self.replica.name();
         let Some(stream) = stream else {
             log::info!(
-                "RDB transfer completed, rdb only replica ({host}) should be disconnected asap"
+                "RDB transfer completed, rdb only replica ({name}) should be disconnected asap"
             );
             return FeedSource::End;
         };
@@ -248,7 +248,7 @@ impl ReplicaFeeder {
             return self.begin_stream(stream);
         }
         log::info!(
-            "Streamed RDB transfer with replica {host} succeeded (socket). Waiting for REPLCONF ACK \
+            "Streamed RDB transfer with replica {name} succeeded (socket). Waiting for REPLCONF ACK \
              from replica to enable streaming"
         );
         self.replica.set_state(ReplicaState::Loads);
@@ -256,7 +256,7 @@ impl ReplicaFeeder {
     }
 
     fn begin_stream(&self, stream: FeedReader) -> FeedSource {
-        log::info!("Synchronization with replica {} succeeded", self.replica.host());
+        log::info!("Synchronization with replica {} succeeded", self.replica.name());
         self.replica.set_state(ReplicaState::Online);
         FeedSource::Stream(stream)
     }
@@ -370,8 +370,8 @@ impl ReplicaFeeder {
         };
         let is_over = now_ms - since_ms > self.server.config.repl_timeout() * 1000;
         if is_over {
-            let host = self.replica.host();
-            log::warn!("Disconnecting timedout replica ({what}): {host}");
+            let name = self.replica.name();
+            log::warn!("Disconnecting timedout replica ({what}): {name}");
         }
         is_over
     }
@@ -425,12 +425,12 @@ impl Drop for ReplicaFeeder {
             self.replication().awaited.copy_client_went(replica.client.id, now_ms);
         }
         if replica.state() != ReplicaState::Greets {
-            let (host, is_copy_channel) = (replica.host(), replica.is_copy_channel());
+            let (name, is_copy_channel) = (replica.name(), replica.is_copy_channel());
             if is_copy_channel {
-                log::info!("Dual channel replication: Replica {host} rdb channel disconnected.");
+                log::info!("Dual channel replication: Replica {name} rdb channel disconnected.");
             } else {
                 let level = self.replication().level_of(replica, self.server.clock.now_ms());
-                log::log!(level, "Connection with replica {host} lost.");
+                log::log!(level, "Connection with replica {name} lost.");
             }
             // Once nobody sees the replica any more, nothing is kept for it either.
             self.source = FeedSource::Nothing;

@@ -204,7 +204,7 @@ impl Replica {
         self.acked_ms.store(now_ms, Ordering::Relaxed);
         self.acks.fetch_add(1, Ordering::SeqCst);
         if self.state() == ReplicaState::Gathers {
-            log::info!("Synchronization with replica {} succeeded", self.host());
+            log::info!("Synchronization with replica {} succeeded", self.name());
             self.set_state(ReplicaState::Online);
         }
     }
@@ -259,5 +259,16 @@ impl Replica {
         let peer = &*self.client.peer;
         let host = peer.rsplit_once(':').map_or(peer, |(host, _)| host);
         host.trim_start_matches('[').trim_end_matches(']').to_owned()
+    }
+
+    /// The replica as the log names it, by Valkey's form: its address and the port on which it
+    /// serves clients.
+    pub fn name(&self) -> String {
+        let host = self.host();
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        match self.port() {
+            0 => format!("{host}:<unknown-replica-port>"),
+            port => format!("{host}:{port}"),
+        }
     }
 }

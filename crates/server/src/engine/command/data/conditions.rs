@@ -28,6 +28,8 @@ pub struct Conditions {
     /// Whether a transaction is running that began when memory was full and nothing could be
     /// evicted.
     pub is_oom: bool,
+    /// Whether a transaction is running that has commands that may change something.
+    pub transaction_writes: bool,
     /// Whether a log is being carried out. Then no key expires, however old it is.
     pub loading: bool,
     /// The commands that the log gets for deletions that no client asked for.
@@ -56,6 +58,7 @@ impl Default for Conditions {
             may_expire: true,
             sees_dead: false,
             is_oom: false,
+            transaction_writes: false,
             loading: false,
             deletes: Deletes::default(),
             own: None,

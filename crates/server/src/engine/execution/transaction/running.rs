@@ -22,6 +22,7 @@ use crate::engine::command::{Call, Data, Flags, KeyShape, Outcome, Registered, c
 use crate::engine::execution::monitor;
 use crate::engine::execution::rights::{self, Caller};
 use crate::engine::execution::run::run_in_midst;
+use crate::engine::row::WRITERS;
 use crate::engine::server::{Server, Switch};
 use crate::engine::telemetry::slowlog::Measured;
 
@@ -128,6 +129,8 @@ impl RunningTransaction {
         call.data.swap_offered(&mut self.offered);
         // The memory limit may have been removed since EXEC checked it.
         call.data.conditions.is_oom = self.transaction.is_oom && call.server.minds_maxmemory();
+        call.data.conditions.transaction_writes =
+            self.transaction.has(WRITERS.with(Flags::RUNS_SCRIPT));
         let progress = 'queue: {
             while let rest @ [_, ..] = &self.transaction.queue[self.next..] {
                 let window = &rest[..rest.len().min(WINDOW)];
@@ -171,6 +174,7 @@ impl RunningTransaction {
         };
         call.data.swap_offered(&mut self.offered);
         call.data.conditions.is_oom = false;
+        call.data.conditions.transaction_writes = false;
         progress
     }
 
