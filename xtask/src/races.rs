@@ -48,7 +48,7 @@ pub(crate) fn run(names: &[&str]) -> TaskResult {
 
 /// Builds something with the sanitizer. Returns the folder of programs.
 fn build(folder: &Path, what: &[&str]) -> Result<PathBuf, String> {
-    let sources = ["+nightly", "build", "--quiet", "-Zbuild-std", "--target", TARGET];
+    let sources = ["+nightly", "build", "-Zbuild-std", "--target", TARGET];
     let mut command = shell::cargo(&sources);
     command.args(what).arg("--target-dir").arg(folder).env("CARGO_ENCODED_RUSTFLAGS", FLAGS);
     shell::run(&mut command).map_err(|error| format!("{error}\n({WANTED})"))?;
