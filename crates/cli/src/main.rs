@@ -61,6 +61,10 @@ fn run(mut options: Options) -> ExitCode {
             modes::top::record::run(&session, &command)
         }
         None if modes::migrate::is_meant(&command) => modes::migrate::run(&mut session, &command),
+        None if let Some(usage) = modes::misuse(&command) => {
+            complain!("usage: bobbin-cli {usage}");
+            ExitCode::FAILURE
+        }
         None => command::run(&mut session, command),
     }
 }

@@ -131,7 +131,7 @@ impl ClientStream {
                     let _ = tls.write(&self.socket, &[]);
                     return Err(match error.kind() {
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                            io::Error::new(io::ErrorKind::TimedOut, "no answer to TLS")
+                            io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER_TO_TLS)
                         }
                         _ => error,
                     });
@@ -307,6 +307,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+const NO_ANSWER_TO_TLS: &str = "no answer to TLS: is it a port without TLS?";
 /// A server that does not speak TLS may wait for ever for the end of what it takes for a line.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// A record of TLS is at most a little longer.

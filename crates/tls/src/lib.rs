@@ -13,7 +13,7 @@ mod suites;
 mod trust;
 
 use rustls::{
-    CertificateError, SupportedProtocolVersion,
+    CertificateError, InvalidMessage, SupportedProtocolVersion,
     version::{TLS12, TLS13},
 };
 
@@ -44,6 +44,9 @@ pub fn explain(error: &rustls::Error) -> String {
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "invalid peer certificate: no trusted authority signed it (UnknownIssuer)".to_owned()
+        }
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "what came is no TLS: does the other side speak it? (InvalidContentType)".to_owned()
         }
         other => other.to_string(),
     }

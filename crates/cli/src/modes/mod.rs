@@ -33,6 +33,16 @@ use crate::{
 use big_keys::Measure;
 use rdb::DataPart;
 
+/// How a tool is used that was given other words than it takes. Mostly they are options, which come
+/// before its name. No server has commands of these names.
+pub fn misuse(command: &[Vec<u8>]) -> Option<&'static str> {
+    match &**command.first()? {
+        b"doctor" => Some("[options] doctor"),
+        b"top" => Some("[options] top [--replay file [speed]]"),
+        _ => None,
+    }
+}
+
 /// Runs the tool. `arguments` is what stands behind the options.
 pub fn run(mode: Mode, session: &mut Session, arguments: &[Vec<u8>]) -> ExitCode {
     match mode {

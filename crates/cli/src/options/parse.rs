@@ -61,7 +61,11 @@ fn try_parse(
             Some(_) if argument == b"-h" => options.choose(Mode::Help),
             _ => {
                 let argument = String::from_utf8_lossy(argument);
-                let meant = flag.is_none().then(|| nearest(&argument, table::names())).flatten();
+                let mistyped = || nearest(&argument, table::names());
+                let meant = match flag {
+                    None => table::of_value(&argument).or_else(mistyped),
+                    Some(_) => None,
+                };
                 let meant =
                     meant.map_or_else(String::new, |name| format!("\nDid you mean '{name}'?"));
                 return Err(format!(
@@ -227,6 +231,11 @@ mod tests {
                 "--hotkey",
                 "Unrecognized option or bad number of arguments for: '--hotkey'\n\
                  Did you mean '--hotkeys'?",
+            ),
+            (
+                "--port 7000",
+                "Unrecognized option or bad number of arguments for: '--port'\n\
+                 Did you mean '-p'?",
             ),
             ("-p 70000", "Invalid server port."),
             ("-t -1", "Invalid connection timeout for -t."),

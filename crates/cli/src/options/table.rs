@@ -86,6 +86,13 @@ pub fn find(name: &[u8]) -> Option<&'static CommandLineOption> {
     flags().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name))
 }
 
+/// The option of one letter whose value is called by this name: `-p` for `--port`.
+pub fn of_value(name: &str) -> Option<&'static str> {
+    let value = name.strip_prefix("--")?;
+    let is_it = |flag: &&CommandLineOption| flag.value == Some(value) && flag.names[0].len() == 2;
+    flags().find(is_it).map(|flag| flag.names[0])
+}
+
 pub const fn switch(
     section: OptionSection,
     names: &'static [&'static str],

@@ -52,7 +52,8 @@ fn certificates_are_judged() {
         let port = server.server.address().port().to_string();
         plain.args(["-p", &port, "-t", "0.5", "--tls", "--insecure", "PING"]);
         let plain = finish(plain, b"").failed();
-        assert_eq!(plain, format!("Could not connect to 127.0.0.1:{port}: no answer to TLS\n"));
+        let reason = "no answer to TLS: is it a port without TLS?";
+        assert_eq!(plain, format!("Could not connect to 127.0.0.1:{port}: {reason}\n"));
     }
 }
 

@@ -160,6 +160,8 @@ fn what_was_recorded_is_shown_again() {
     assert!(text.contains("bobbin-cli-top") && text.contains("\n  ping "), "{text}");
     let error = replay(&["top", "--replay", file, "0"]).failed();
     assert!(error.contains("The speed is"), "{error}");
+    let error = replay(&["top", "-p", "7000"]).failed();
+    assert_eq!(error, "usage: bobbin-cli [options] top [--replay file [speed]]\n");
     let error = replay(&["top", "--replay", "/nowhere"]).failed();
     assert!(error.contains("No such file"), "{error}");
 

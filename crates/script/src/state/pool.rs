@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that states share. Each state leases them in grains, so that an allocation counts in its
+/// Bytes that states share. Each state leases them in grains, so that most allocations count in its
 /// own state alone.
 #[derive(Debug)]
 pub struct MemoryPool {
@@ -10,8 +10,10 @@ pub struct MemoryPool {
     leased: AtomicUsize,
 }
 
-/// States lease multiples of this, in bytes.
-const GRAIN: usize = 256 * 1024;
+/// A grain is an eighth to a quarter of what a state takes, between these, in bytes: thousands of
+/// small libraries fit, and a state that grows asks seldom.
+const GRAIN_MIN: usize = 4 * 1024;
+const GRAIN_MAX: usize = 256 * 1024;
 
 impl MemoryPool {
     /// A pool of `limit` bytes.
@@ -59,7 +61,10 @@ impl MemoryPool {
 }
 
 fn rounded(bytes: usize) -> usize {
-    bytes.checked_next_multiple_of(GRAIN).unwrap_or(usize::MAX / 2)
+    let power = bytes.checked_next_power_of_two().unwrap_or(usize::MAX);
+    let grain = (power / 8).clamp(GRAIN_MIN, GRAIN_MAX);
+    // A power of two needs no division.
+    bytes.checked_add(grain - 1).map_or(usize::MAX / 2, |end| end & !(grain - 1))
 }
 
 #[cfg(test)]
@@ -68,18 +73,28 @@ mod tests {
 
     #[test]
     fn leases_stay_below_the_limit() {
-        let pool = MemoryPool::new(4 * GRAIN);
-        assert_eq!(pool.extend(0, 1), Some(GRAIN));
-        assert_eq!(pool.extend(0, 3 * GRAIN), Some(3 * GRAIN));
-        assert_eq!(pool.extend(GRAIN, GRAIN + 1), None);
-        assert_eq!(pool.extend(GRAIN, usize::MAX), None);
-        assert_eq!(pool.leased(), 4 * GRAIN);
-        assert_eq!(pool.settle(3 * GRAIN, 10), GRAIN);
-        assert_eq!(pool.extend(GRAIN, 2 * GRAIN), Some(2 * GRAIN));
+        const MIB: usize = 1024 * 1024;
+        let pool = MemoryPool::new(4 * MIB);
+        assert_eq!(pool.extend(0, 1), Some(GRAIN_MIN));
+        assert_eq!(pool.extend(0, 3 * MIB), Some(3 * MIB));
+        assert_eq!(pool.extend(MIB, 2 * MIB), None);
+        assert_eq!(pool.extend(MIB, usize::MAX), None);
+        assert_eq!(pool.leased(), 3 * MIB + GRAIN_MIN);
+        assert_eq!(pool.settle(3 * MIB, 10), GRAIN_MIN);
+        assert_eq!(pool.extend(GRAIN_MIN, 2 * MIB + 1), Some(2 * MIB + GRAIN_MAX));
         // What is there already counts, though it is too much.
-        assert_eq!(pool.settle(GRAIN, 9 * GRAIN), 9 * GRAIN);
-        assert_eq!(pool.settle(9 * GRAIN, 0), 0);
-        assert_eq!(pool.settle(2 * GRAIN, 0), 0);
+        assert_eq!(pool.settle(2 * MIB + GRAIN_MAX, 9 * MIB), 9 * MIB);
+        assert_eq!(pool.settle(9 * MIB, 0), 0);
+        assert_eq!(pool.settle(GRAIN_MIN, 0), 0);
         assert_eq!(pool.leased(), 0);
+    }
+
+    #[test]
+    fn a_lease_is_not_much_more_than_what_is_used() {
+        for bytes in [40_000, 70_000, 200_000, 1_100_000, 10_000_000] {
+            let lease = rounded(bytes);
+            assert!((bytes..=bytes + bytes / 4 + GRAIN_MIN).contains(&lease), "{bytes} {lease}");
+        }
+        assert!(rounded(usize::MAX) >= 1 << 62);
     }
 }

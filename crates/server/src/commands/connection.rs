@@ -65,7 +65,7 @@ fn reset(call: &mut Call<'_>) -> Outcome {
     client.info.names().name = Box::default();
     client.set_no_evict(false);
     client.set_no_touch(false);
-    client.info.flag(ClientFlag::READONLY, false);
+    client.info.flag(ClientFlag::READONLY | ClientFlag::IMPORT_SOURCE, false);
     // CLIENT REPLY SKIP skips the reply of RESET.
     if client.reply_mode == ReplyMode::Off {
         client.reply_mode = ReplyMode::On;

@@ -485,6 +485,9 @@ fn foreign(name: &[u8]) -> Option<&'static (&'static str, &'static str)> {
 fn unknown(name: &[u8]) -> String {
     let reason = "Bad directive or wrong number of arguments";
     let name = String::from_utf8_lossy(name);
+    if name.starts_with('-') {
+        return format!("{reason}\nOptions are given as '--name value'; --help shows more.");
+    }
     let options = OPTIONS.iter().map(|row| row.name);
     let names = options.chain(DIRECTIVES).chain(OBSOLETE.iter().copied());
     nearest(&name, names)

@@ -216,6 +216,14 @@ fn a_fault_of_the_command_line_is_called_one() {
     std::fs::remove_dir_all(path).unwrap();
 }
 
+/// Other programs have options of one letter.
+#[test]
+fn an_option_with_one_dash_is_told_how_options_are_given() {
+    let error = load_arguments(&["-p", "7000"]).map(|_| ()).unwrap_err();
+    let LoadError::Fatal(report) = error else { panic!("{error:?}") };
+    assert!(report.contains("Options are given as '--name value'"), "{report}");
+}
+
 #[test]
 fn a_check_shows_all_that_is_wrong() {
     let path = folder(&[

@@ -116,7 +116,7 @@ impl Server {
 
 impl ClientMemory {
     fn is_over(&self, limit: usize) -> bool {
-        self.sum.load(Ordering::Relaxed) >= limit as i64
+        usize::try_from(self.sum.load(Ordering::Relaxed)).is_ok_and(|sum| sum >= limit)
     }
 
     fn count(&self, info: &ClientInfo, bytes: usize) {
@@ -139,6 +139,21 @@ const SPARED: u32 = ClientFlag::NO_EVICT | ClientFlag::REPLICA;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_sum_is_over_a_limit_that_cannot_be_reached() {
+        let memory = ClientMemory::default();
+        for (sum, limit, is_over) in [
+            (1000, 1000, true),
+            (1000, 1001, false),
+            (-1000, 1, false),
+            (1000, 1 << 63, false),
+            (i64::MAX, usize::MAX, false),
+        ] {
+            memory.sum.store(sum, Ordering::Relaxed);
+            assert_eq!(memory.is_over(limit), is_over, "{sum} {limit}");
+        }
+    }
 
     #[test]
     fn replicas_neither_count_nor_go() {

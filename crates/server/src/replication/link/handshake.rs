@@ -77,6 +77,12 @@ impl Handshake {
             HandshakeStage::Ping if is_error && !is_about_rights(line) => {
                 return NextStep::GiveUp(format!("Error reply to PING from primary: '{text}'"));
             }
+            HandshakeStage::Ping
+                if line.starts_with(b"-NOAUTH") && self.introduction.credentials.is_empty() =>
+            {
+                let text = format!("The primary wants a password, and primaryauth has none: {text}");
+                return NextStep::GiveUp(text);
+            }
             // It only wants the password, which comes next.
             HandshakeStage::Ping => {}
             HandshakeStage::Auth if is_error => {
@@ -406,6 +412,15 @@ mod tests {
             let step = asked(None).answer(line.as_bytes());
             assert!(matches!(step, NextStep::GiveUp(_)), "{line} {step:?}");
         }
+    }
+
+    #[test]
+    fn a_password_that_is_missing_is_told_of() {
+        let (mut handshake, _) = Handshake::begin(Introduction::default());
+        let NextStep::GiveUp(why) = handshake.answer(b"-NOAUTH Authentication required.") else {
+            panic!("it goes on")
+        };
+        assert!(why.starts_with("The primary wants a password"), "{why}");
     }
 
     #[test]
