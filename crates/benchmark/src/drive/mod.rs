@@ -68,8 +68,9 @@ pub(crate) fn write_distribution(
 }
 
 pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
-    std::fs::write(path, contents)
-        .map_err(|error| DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(&error))))
+    std::fs::write(path, contents).map_err(|error| {
+        DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(&error)))
+    })
 }
 
 /// A file that cannot be read.

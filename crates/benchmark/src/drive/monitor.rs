@@ -104,8 +104,9 @@ impl Place {
 }
 
 fn read(file: &Path) -> Result<Vec<CustomCommand>, DriveFailure> {
-    let bytes = std::fs::read(file)
-        .map_err(|error| fault(&format!("--monitor-input '{}': {}", file.display(), error_text(&error))))?;
+    let bytes = std::fs::read(file).map_err(|error| {
+        fault(&format!("--monitor-input '{}': {}", file.display(), error_text(&error)))
+    })?;
     let lines: Vec<CustomCommand> = bytes.split(|byte| *byte == b'\n').filter_map(parse).collect();
     if lines.is_empty() {
         return Err(fault(&format!("--monitor-input '{}' has no commands", file.display())));

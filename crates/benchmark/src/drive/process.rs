@@ -55,7 +55,9 @@ impl ServerProcess {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| DriveFailure(format!("Cannot start {shown}: {}", error_text(&error))))?;
+            .map_err(|error| {
+                DriveFailure(format!("Cannot start {shown}: {}", error_text(&error)))
+            })?;
         let mut process = Self { child, folder, command };
         let deadline = Instant::now() + START_MAX;
         loop {

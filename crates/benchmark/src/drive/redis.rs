@@ -11,9 +11,7 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    DriveFailure, file_name, measure, median, unreadable, write_distribution, write_file,
-};
+use super::{DriveFailure, file_name, measure, median, unreadable, write_distribution, write_file};
 use crate::{
     engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
     options::{Common, redis::RedisSettings},

@@ -239,11 +239,7 @@ impl PidFile {
         match written {
             Ok(()) => Some(Self { path }),
             Err(error) => {
-                log::warn!(
-                    "Failed to write PID file {}: {}",
-                    path.display(),
-                    error_text(&error)
-                );
+                log::warn!("Failed to write PID file {}: {}", path.display(), error_text(&error));
                 None
             }
         }

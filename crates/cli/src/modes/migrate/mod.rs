@@ -402,8 +402,7 @@ impl View {
     }
 }
 
-const PASSWORD_PLACE: &str =
-    "Its password goes into its address: redis://user:password@host:port.";
+const PASSWORD_PLACE: &str = "Its password goes into its address: redis://user:password@host:port.";
 const USAGE: &str = "usage: bobbin-cli [-h host] [-p port] migrate SOURCE [replace] [switch] [back]
 SOURCE is host, host:port or redis://user:password@host:port; -h and -p say what shall follow it.";
 /// What to do when one server's address would lead the other one to itself.

@@ -80,7 +80,8 @@ impl Handshake {
             HandshakeStage::Ping
                 if line.starts_with(b"-NOAUTH") && self.introduction.credentials.is_empty() =>
             {
-                let text = format!("The primary wants a password, and primaryauth has none: {text}");
+                let text =
+                    format!("The primary wants a password, and primaryauth has none: {text}");
                 return NextStep::GiveUp(text);
             }
             // It only wants the password, which comes next.
