@@ -291,6 +291,20 @@ fn damaged_files_are_refused_with_a_reason() {
     }
 }
 
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn nothing_is_deleted_for_a_file_of_an_unknown_version() {
+    let server = TestServer::bobbin(&DEBUG);
+    let mut client = server.connect();
+    assert_eq!(ask(&mut client, &["SET", "key", "value"]), "OK");
+    for file in [&b"REDIS0987\xff\0\0\0\0\0\0\0\0"[..], b"REDIS"] {
+        std::fs::write(server.folder().join("dump.rdb"), file).expect("is written");
+        let reply = ask(&mut client, &["DEBUG", "RELOAD", "NOSAVE"]);
+        assert!(reply.contains("Error trying to load the RDB dump"), "{reply}");
+        assert_eq!(ask(&mut client, &["GET", "key"]), "value");
+    }
+}
+
 /// What the disk has not taken yet frees no memory, so it is not evicted for.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

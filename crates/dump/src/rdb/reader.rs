@@ -74,6 +74,9 @@ pub enum RdbItem<'a> {
 }
 
 impl RdbReader {
+    /// How many bytes the signature and the version take.
+    pub const HEADER_LEN: usize = 9;
+
     /// A reader for a whole file. `check`: whether a wrong checksum is an error.
     pub fn new(version_check: VersionCheck, check: bool) -> Self {
         let place = Place::Header;
@@ -124,7 +127,7 @@ impl RdbReader {
     }
 
     fn header<'a>(&mut self, input: &mut Input<'a>) -> Result<Option<RdbItem<'a>>, RdbError> {
-        let Some(header) = input.bytes(HEADER_LEN) else {
+        let Some(header) = input.bytes(Self::HEADER_LEN) else {
             let known = [&b"REDIS"[..], b"VALKEY"]
                 .iter()
                 .any(|name| name.iter().zip(input.0).all(|(name, byte)| name == byte));
@@ -241,7 +244,6 @@ fn text<'a>(input: &mut Input<'a>) -> Skipped<Cow<'a, [u8]>> {
     read_string(&mut whole, STRING_LEN_MAX).ok_or(Stop::Damaged("a string"))
 }
 
-const HEADER_LEN: usize = 9;
 /// The type of values of modules in release candidates of Redis 4.
 const MODULE_OLD: u8 = 6;
 /// Since this version there is a checksum.

@@ -7,6 +7,7 @@ pub(crate) mod digest;
 mod keys;
 mod protocol;
 
+use std::io::Read;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering;
@@ -434,15 +435,17 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         save::save_held(call.server, call.data).map_err(|_| Failure::new(&"ERR"))?;
     }
     let name = call.server.config.dbfilename();
-    let file = std::fs::File::open(std::ffi::OsStr::from_bytes(&name));
-    if flush && (save || file.is_ok()) {
-        forget_everything(call);
-    }
-    let rules = LoadRules { existing, ..LoadRules::default() };
-    let loaded = file
-        .map_err(|error| error.to_string())
-        .and_then(|file| load::load_held(call.server, call.data, file, rules));
-    match loaded {
+    let mut reload = || {
+        let path = std::ffi::OsStr::from_bytes(&name);
+        let mut file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+        let header = load::read_header(call.server, &mut file)?;
+        if flush {
+            forget_everything(call);
+        }
+        let rules = LoadRules { existing, ..LoadRules::default() };
+        load::load_held(call.server, call.data, header.as_slice().chain(file), rules)
+    };
+    match reload() {
         Ok(loaded) => {
             load::log_loaded(call.server, loaded);
             let changes = call.server.workers.totals().dirty.get() + call.data.counters.dirty;

@@ -146,6 +146,20 @@ pub fn end_loading(server: &Server) {
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
 }
 
+/// Reads the beginning of a file, which says whether it is a snapshot in a known version. Nothing
+/// may be deleted for another one.
+pub fn read_header(server: &Server, file: &mut impl Read) -> Result<Vec<u8>, String> {
+    let mut header = Vec::new();
+    let read = file.take(RdbReader::HEADER_LEN as u64).read_to_end(&mut header);
+    read.map_err(|error| error_text(&error))?;
+    let mut reader = RdbReader::new(commands::version_check(server), false);
+    match reader.next(&header) {
+        Ok(Some(_)) => Ok(header),
+        Ok(None) => Err(RdbError::Truncated { offset: 0 }.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Loads a file with several threads, while the workers run. The caller holds no lock.
 pub fn load_beside(
     server: &'static Server,

@@ -3,7 +3,7 @@
 //! `repl-diskless-load` chooses how. By default the copy goes to a file, which is loaded when it is
 //! complete, so a copy that breaks off changes nothing. Otherwise the copy is loaded as it comes.
 //! Then the existing keys are deleted first, or with `swapdb` stay in memory beside the copy until
-//! it is complete.
+//! it is complete. Nothing is deleted for a copy whose version this server cannot read.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -111,10 +111,11 @@ impl LinkSession<'_> {
     }
 
     fn take_file(&mut self, path: &Path, copy: &ArrivingCopy) -> Result<(), GiveUp> {
-        let file = disk::open(path).map_err(|error| on_disk(&error))?;
+        let mut file = disk::open(path).map_err(|error| on_disk(&error))?;
         let server = self.server;
+        let header = load::read_header(server, &mut file).map_err(GiveUp::because)?;
         self.begin(Some(disk::length(&file).unwrap_or(0)))?;
-        let input = FileInput { session: self, file };
+        let input = header.as_slice().chain(FileInput { session: self, file });
         let loaded = load::load_into(server, &server.keyspace, input, LoadRules::BEGINNING);
         self.settle(loaded, copy)
     }
@@ -122,8 +123,10 @@ impl LinkSession<'_> {
     /// Loads the copy as it comes, in place of the existing keys.
     fn load_straight(&mut self, copy: &ArrivingCopy) -> Result<(), GiveUp> {
         let server = self.server;
+        let header = load::read_header(server, &mut CopyInput { session: self });
+        let header = header.map_err(GiveUp::because)?;
         self.begin(copy.length)?;
-        let input = CopyInput { session: self };
+        let input = header.as_slice().chain(CopyInput { session: self });
         let loaded = load::load_into(server, &server.keyspace, input, LoadRules::BEGINNING);
         let loaded = loaded.and_then(|loaded| self.end_copy().map(|()| loaded));
         self.settle(loaded, copy)

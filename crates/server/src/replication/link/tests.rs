@@ -96,6 +96,29 @@ fn after_a_copy_that_broke_nobody_goes_on_with_what_was_there() {
     assert!(!server.feed.history().holds(id.as_str().as_bytes(), offset));
 }
 
+/// A newer primary may send what an older replica cannot read.
+#[test]
+fn nothing_is_deleted_for_a_copy_of_an_unknown_version() {
+    let (server, link) = server_and_link();
+    let mut replay = Replay::following(server).expect("there are threads for all");
+    let mut helpers = Helpers::start(server);
+    *Replication::of(server).link.lock() = Some(Arc::clone(&link));
+    server.feed.begin(100);
+    server.feed.relay(true);
+    let id = server.feed.id();
+    for mode in ["flush-before-load", "disabled"] {
+        server.config.set_internally(OptionId::repl_diskless_load, mode).unwrap();
+        let (mut session, _primary) = session(server, &link, (&mut replay, &mut helpers));
+        let copy = b"REDIS0987\xff\0\0\0\0\0\0\0\0";
+        let head = format!("+FULLRESYNC {} 5000\r\n${}\r\n", "a".repeat(40), copy.len());
+        hear(&mut session, &[GREETING.as_bytes(), head.as_bytes(), copy].concat());
+        let ended = session.follow().expect_err("it cannot be read");
+        assert!(ended.why.contains("Can't handle RDB format version 987"), "{}", ended.why);
+        assert!(server.feed.is_on() && server.feed.id() == id, "{mode}");
+        assert!(!server.switches.has(Switch::LOADING));
+    }
+}
+
 /// A primary closes the connection of a copy as soon as it has sent all of it.
 #[test]
 fn a_copy_may_be_over_before_the_stream_is_sure_to_come() {
