@@ -1,8 +1,8 @@
 //! Data races in the whole server, as ThreadSanitizer finds them while the end-to-end tests run.
 //!
-//! The server and the standard library are built with it. Tests measure what they find by the
-//! sanitizer's reports alone: the server is ten times slower and takes more memory, and a test that
-//! fails for that proves nothing.
+//! The server and the standard library are built with it. Only the sanitizer's reports count. The
+//! server is ten times slower, takes more memory, and may hear of SIGTERM late, as the sanitizer
+//! keeps signals back: a test that fails for that proves nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
