@@ -8,9 +8,10 @@ use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::aof::rewrite;
 use crate::persistence::{NotBegun, Persistence, points, save};
 
-/// SAVE: only its client waits. Changes that other clients make meanwhile are not in the file.
+/// SAVE: only its client waits. Changes that other clients make meanwhile are not in the file, so
+/// the client of another SAVE waits for the next one.
 fn save(call: &mut Call<'_>) -> Outcome {
-    if Persistence::of(call.server).is_saving() {
+    if Persistence::of(call.server).saves_in_background() {
         return Err(BUSY);
     }
     let server = call.server;

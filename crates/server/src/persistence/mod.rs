@@ -45,7 +45,8 @@ pub struct Persistence {
     /// FLUSHALL in a transaction has deleted what the file still has. A save is to begin as soon as
     /// possible, and another one until one has succeeded.
     is_owed: AtomicBool,
-    /// Clients of SAVE that wait for the next save, because the log is being rewritten.
+    /// Clients of SAVE that wait for the next save, because the log is being rewritten, or other
+    /// clients wait for the current save.
     waiting: Mutex<Vec<Arc<Waiter>>>,
     /// How many of the changes that the workers have counted are in the last snapshot.
     saved_changes: AtomicU64,
@@ -70,6 +71,8 @@ struct RunningSave {
     keys: u64,
     /// How many of the changes that the workers have counted are in its snapshot.
     changes: u64,
+    /// Clients wait for it: it is a SAVE.
+    is_waited_for: bool,
 }
 
 /// The progress of loading a file.

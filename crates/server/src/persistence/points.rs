@@ -72,7 +72,7 @@ fn is_waited_for(persistence: &Persistence) -> bool {
     !waiting.is_empty()
 }
 
-/// Begins the save that clients of SAVE wait for, once no rewrite of the log is in progress.
+/// Begins the save that clients of SAVE wait for, once the cut is free.
 fn save_for_those_who_wait(server: &'static Server, data: &mut Data) {
     if save::start_save(server, data, None) == Err(NotBegun::NoThread) {
         let waiting = std::mem::take(&mut *Persistence::of(server).waiting.lock());
@@ -104,7 +104,7 @@ pub fn owe_save(server: &Server) {
     Persistence::of(server).is_owed.store(true, Ordering::Relaxed);
 }
 
-/// Answers a client of SAVE after the next save. Used while the log is being rewritten.
+/// Answers a client of SAVE after the next save. Used while the cut is busy.
 pub fn save_later(server: &Server, waiter: Arc<Waiter>) {
     Persistence::of(server).waiting.lock().push(waiter);
 }

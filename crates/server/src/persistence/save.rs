@@ -65,7 +65,9 @@ pub fn start_save(
     let (cut, started_ms) = (contents.keys.handle(), server.clock.now_ms());
     let keys = contents.key_count();
     *persistence.unnamed.lock() = Some(cut.clone());
-    *persistence.running.lock() = Some(RunningSave { cut, started_ms, keys, changes });
+    let is_waited_for = !waiters.is_empty();
+    let running = RunningSave { cut, started_ms, keys, changes, is_waited_for };
+    *persistence.running.lock() = Some(running);
     persistence.written_keys.store(0, Ordering::Relaxed);
     persistence.last_try_ms.store(server.clock.now_ms(), Ordering::Relaxed);
     persistence.scheduled.store(false, Ordering::Relaxed);
@@ -130,6 +132,11 @@ impl Persistence {
     #[cfg(test)]
     pub(crate) fn is_naming(&self) -> bool {
         self.unnamed.try_lock().is_none()
+    }
+
+    /// Whether a save is in progress that no client waits for.
+    pub fn saves_in_background(&self) -> bool {
+        self.running.lock().as_ref().is_some_and(|running| !running.is_waited_for)
     }
 
     /// Whether the current save has not been aborted.

@@ -34,7 +34,7 @@ pub struct Section {
 }
 
 /// When a section is shown, apart from when it is named.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum SectionShown {
     /// Without arguments, and with `default`, `all` and `everything`.
     Default,
@@ -44,6 +44,8 @@ pub enum SectionShown {
     NotAll,
     /// Only when it is named.
     Named,
+    /// As `Default`, but not at all, named or not, while this is false.
+    While(fn(&Snapshot<'_>) -> bool),
 }
 
 pub enum Lines {
@@ -117,6 +119,7 @@ pub static SECTIONS: &[Section] = &[
     stats::DEBUG,
     process::SCRIPTING_ENGINES,
     keyspace::KEYSPACE,
+    stats::HOTKEYS,
 ];
 
 /// INFO's text for these arguments. Unknown names are ignored.
@@ -126,13 +129,17 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
     let default = names.is_empty() || is("default");
     let mut text = String::with_capacity(TEXT_USUAL_BYTES);
     for section in SECTIONS {
+        let named = is(section.name);
         let shown = match section.shown {
-            SectionShown::Default => default || all || everything,
-            SectionShown::All => all || everything,
-            SectionShown::NotAll => default || everything,
-            SectionShown::Named => false,
+            SectionShown::Default => named || default || all || everything,
+            SectionShown::All => named || all || everything,
+            SectionShown::NotAll => named || default || everything,
+            SectionShown::Named => named,
+            SectionShown::While(holds) => {
+                (named || default || all || everything) && holds(snapshot)
+            }
         };
-        if shown || is(section.name) {
+        if shown {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }

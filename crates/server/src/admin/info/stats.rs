@@ -41,6 +41,16 @@ pub(super) const DEBUG: Section = Section {
     ]),
 };
 
+/// While the result of HOTKEYS can be had.
+pub(super) const HOTKEYS: Section = Section {
+    name: "hotkeys",
+    title: "Hotkeys",
+    shown: SectionShown::While(|s| s.server.services.hot_keys.state().is_some()),
+    lines: Lines::Fields(&[label("hotkeys-tracking-active", |s| {
+        s.server.services.hot_keys.state().unwrap_or(false).into()
+    })]),
+};
+
 const FIELDS: &[InfoField] = &[
     counter("total_connections_received", Number, "Connections accepted.", |s| {
         s.server.services.connections_received(s.server.clients.last_id()).into()

@@ -157,6 +157,11 @@ impl HotKeys {
         true
     }
 
+    /// Whether the session is active; `None` if there is none.
+    pub fn state(&self) -> Option<bool> {
+        self.read(|session| session.map(HotkeysSession::is_active))
+    }
+
     /// The results of the session so far; `None` if there was none.
     pub fn report(&self) -> Option<(HotkeysRequest, i64, Report)> {
         self.read(|session| {
