@@ -236,7 +236,7 @@ impl Vm {
         let ended = self.end(reply);
         self.stack().set_top(0);
         let core = self.core();
-        core.budget.settle(core.used.get());
+        core.budget.settle_between(core.used.get());
         ended
     }
 

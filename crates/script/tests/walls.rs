@@ -4,9 +4,10 @@
 mod common;
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_script::{Api, Ended, ScriptProgress, Verdict};
+use bobbin_script::{Api, Ended, MemoryPool, Profile, ScriptProgress, Verdict, Vm};
 
 use common::{Echo, SLOW_CALLS, failure, failure_for, new_vm, new_vm_with, run};
 
@@ -480,4 +481,25 @@ fn searching_and_replacing_is_as_in_lua() {
         let text = reply.split_once("\r\n").map_or("", |(_, text)| text.trim_end_matches("\r\n"));
         assert_eq!(text, expected, "{code}");
     }
+}
+
+/// The pool's count is on a line that all threads write.
+#[test]
+fn a_state_that_is_used_again_and_again_asks_the_pool_for_nothing() {
+    let pool = Arc::new(MemoryPool::new(64 << 20));
+    let mut vm = Vm::new(Profile::Scripts, Api::Safe, 1, Arc::clone(&pool));
+    let new = pool.leased();
+    let mut lease_behind = |code| {
+        run(&mut vm, code);
+        pool.leased()
+    };
+    let mut leases: Vec<_> =
+        (0..3000).map(|_| lease_behind("return {1, 'x' .. KEYS[1]}")).collect();
+    leases.drain(..1000);
+    leases.dedup();
+    assert_eq!(leases.len(), 1, "{leases:?}");
+    assert!(lease_behind("local t = {} for i = 1, 1e5 do t[i] = {} end") > 8 * new);
+    // What that one left is collected, and given back.
+    let after = (0..3000).map(|_| lease_behind("return {1, 'x' .. KEYS[1]}")).last();
+    assert!(after <= leases.pop(), "{after:?}");
 }

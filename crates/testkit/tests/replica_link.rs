@@ -321,8 +321,13 @@ fn a_primary_that_lies_is_left_and_tried_again() {
     guest.send(b"+CONTINUE\r\n*1\r\n$9223372036854775807\r\n");
     let (mut guest, words) = primary.accept();
     assert_eq!(words, ["PSYNC", "?", "-1"]);
-    // What is no copy takes away what was there; so it is with Valkey.
+    // What begins as no copy does takes nothing away, though in Valkey it does.
     guest.send(format!("{full}$4\r\nlies").as_bytes());
+    let (mut guest, _) = primary.accept();
+    assert_eq!(replica.connect().say("GET key"), ReplyFrame::bulk("value"));
+    // What begins as one and goes on otherwise takes away what was there.
+    let cut = &file[..file.len() / 2];
+    guest.send(&[format!("{full}${}\r\n", cut.len()).as_bytes(), cut].concat());
     let (mut guest, _) = primary.accept();
     assert!(replica.connect().say("GET key").is_null());
     guest.send(&whole);

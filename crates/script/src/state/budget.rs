@@ -105,6 +105,13 @@ impl Budget {
         self.lease.set(self.pool.settle(self.lease.get(), used));
     }
 
+    /// Does so behind a script, but keeps as much again as is used: what the next scripts leave
+    /// until it is collected. So a state that is used again and again asks the pool for nothing.
+    pub(crate) fn settle_between(&self, used: usize) {
+        let enough = used.saturating_mul(2);
+        self.settle(used.max(self.lease.get().min(enough)));
+    }
+
     /// Notes that a large block comes or goes; whether the largest is another then.
     fn count_block(&self, old: usize, new: usize) -> bool {
         if old >= LARGE_BYTES {
