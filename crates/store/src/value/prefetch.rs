@@ -17,12 +17,13 @@ pub(crate) fn prefetch(pointer: *const u8) {
 /// Fetches a cache line for writing: no other core keeps the line.
 #[inline(always)]
 pub(crate) fn prefetch_to_write(pointer: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    // Miri knows no assembly.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch is a hint for any address. A processor without this one ignores it. It
     // changes no register, no flag and no memory.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) pointer, options(nostack, preserves_flags, readonly));
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     prefetch(pointer);
 }
