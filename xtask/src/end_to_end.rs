@@ -28,14 +28,20 @@ struct Program {
 /// Runs the tests of all programs whose names contain one of these; of all if there are none. They
 /// are `#[ignore]`d for a plain `cargo test`, as they need what `cargo xtask peers` installs.
 pub(crate) fn run(names: &[&str]) -> TaskResult {
+    no_failures(&run_once(named(names)?))
+}
+
+/// Builds the tests; fails if none of them has such a name.
+pub(crate) fn build(names: &[&str]) -> TaskResult {
+    named(names).map(drop)
+}
+
+fn named(names: &[&str]) -> Result<Vec<Program>, String> {
     let is_wanted = |program: &Program| {
         names.is_empty() || names.iter().any(|name| program.name.contains(name))
     };
     let programs: Vec<Program> = programs()?.into_iter().filter(is_wanted).collect();
-    if programs.is_empty() {
-        return Err("no test has such a name".to_owned());
-    }
-    no_failures(&run_once(programs))
+    if programs.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(programs) }
 }
 
 /// Runs all tests, as CI does; returns the names of the programs that are unsteady.

@@ -103,7 +103,7 @@ fn count(program: &Path, load: &str, commands: u64) -> Result<u64, String> {
 }
 
 /// A place in Cargo's target directory, wherever that is.
-fn target(name: &str) -> PathBuf {
+pub(crate) fn target(name: &str) -> PathBuf {
     let moved = std::env::var_os("CARGO_TARGET_DIR");
     repository().join(moved.unwrap_or_else(|| "target".into())).join(name)
 }

@@ -7,34 +7,29 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bobbin_testkit::peers::repository;
-
 use crate::shell::{self, TaskResult};
+use crate::{end_to_end, proofs};
 
 /// Runs the end-to-end tests with these names, or [`TESTS`], and fails if two threads used one
 /// place of memory at the same time.
 pub(crate) fn run(names: &[&str]) -> TaskResult {
-    let folder = target();
+    let names = if names.is_empty() { &TESTS } else { names };
+    // What cannot run must not look as if it had found nothing.
+    end_to_end::build(names)?;
+    let folder = proofs::target("races");
     let server = build(&folder, &["--package", "bobbin-server", "--bin", "bobbin-server"])?;
     let race = build(&folder, &["--package", "bobbin-store", "--example", "race"])?;
-    let reports = folder.join("reports");
-    if reports.exists() {
-        std::fs::remove_dir_all(&reports).map_err(|error| error.to_string())?;
-    }
-    shell::create_folder(&reports)?;
-    let known = reports.join("known");
+    let known = empty(folder.join("known"))?;
     shell::run(watched(&mut Command::new(race.join("examples/race")), &known))?;
-    if found(&reports)?.is_empty() {
+    if found(&known)?.is_empty() {
         return Err("the sanitizer does not see a race that is there".to_owned());
     }
-    std::fs::remove_dir_all(&reports).map_err(|error| error.to_string())?;
-    shell::create_folder(&reports)?;
+    let reports = empty(folder.join("reports"))?;
     // This program itself sets the variables for the servers that the tests start.
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut tests = Command::new(own);
-    tests.arg("end-to-end").args(if names.is_empty() { &TESTS } else { names });
-    tests.env("BOBBIN_SERVER", server.join("bobbin-server"));
-    if let Err(error) = shell::run(watched(&mut tests, &reports.join("server"))) {
+    tests.arg("end-to-end").args(names).env("BOBBIN_SERVER", server.join("bobbin-server"));
+    if let Err(error) = shell::run(watched(&mut tests, &reports)) {
         println!("{error}; what counts here are the sanitizer's reports");
     }
     let found = found(&reports)?;
@@ -55,10 +50,19 @@ fn build(folder: &Path, what: &[&str]) -> Result<PathBuf, String> {
     Ok(folder.join(TARGET).join("debug"))
 }
 
-/// Has a program, and those that it starts, write reports to files whose names begin so. A report
-/// does not change how the program ends.
+/// A folder with nothing in it.
+fn empty(folder: PathBuf) -> Result<PathBuf, String> {
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).map_err(|error| error.to_string())?;
+    }
+    shell::create_folder(&folder)?;
+    Ok(folder)
+}
+
+/// Has a program, and those that it starts, write reports to files of this folder. A report does
+/// not change how the program ends.
 fn watched<'c>(command: &'c mut Command, reports: &Path) -> &'c mut Command {
-    let options = format!("log_path={} exitcode=0 history_size=4", reports.display());
+    let options = format!("log_path={}/report exitcode=0 history_size=4", reports.display());
     command.env("TSAN_OPTIONS", options)
 }
 
@@ -68,11 +72,6 @@ fn found(folder: &Path) -> Result<Vec<String>, String> {
     let read =
         |entry: std::io::Result<std::fs::DirEntry>| shell::read(&entry.map_err(cannot)?.path());
     std::fs::read_dir(folder).map_err(cannot)?.map(read).collect()
-}
-
-fn target() -> PathBuf {
-    let moved = std::env::var_os("CARGO_TARGET_DIR");
-    repository().join(moved.unwrap_or_else(|| "target".into())).join("races")
 }
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -1,6 +1,7 @@
 //! The address of a peer or of our own end, as logs and CLIENT LIST show it.
 
 use rustix::net::SocketAddrAny;
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -65,9 +66,21 @@ impl fmt::Display for Address {
     }
 }
 
+/// A host as it stands before a colon and a port: an address of IPv6 in brackets.
+pub fn bracketed(host: &str) -> Cow<'_, str> {
+    if host.contains(':') { format!("[{host}]").into() } else { host.into() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn colons_of_a_host_are_none_of_a_port() {
+        for (host, shown) in [("::1", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("db", "db")] {
+            assert_eq!(bracketed(host), shown);
+        }
+    }
 
     #[test]
     fn formats_as_redis_does() {

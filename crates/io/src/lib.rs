@@ -13,7 +13,7 @@ mod receive;
 mod waker;
 
 pub use accept::{Accepted, Acceptor, Complaint, ListenError, Listener, TcpOptions};
-pub use address::Address;
+pub use address::{Address, bracketed};
 pub use bobbin_text::error_text;
 pub use driver::{
     AnyDriver, Driver, DriverKind, Epoll, Event, PARTS_MAX, ReceivedBytes, Token, Uring,

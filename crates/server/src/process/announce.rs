@@ -1,7 +1,7 @@
 //! What the log says at the start: where the server listens, how many threads it has, what it
 //! stores and where, and where its configuration comes from.
 
-use bobbin_io::Address;
+use bobbin_io::{Address, bracketed};
 
 use crate::config::{AppendFsync, Config, OptionId};
 use crate::engine::server::Server;
@@ -67,8 +67,7 @@ fn configuration(config: &Config) -> String {
 fn metrics(config: &Config) -> String {
     let hosts = config.words_of(OptionId::metrics_bind);
     let host = hosts.first().map_or("localhost", |host| host.trim_start_matches('-'));
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-    let site = format!("http://{host}:{}/", config.metrics_port());
+    let site = format!("http://{}:{}/", bracketed(host), config.metrics_port());
     format!("{site}metrics, a dashboard on {site}")
 }
 

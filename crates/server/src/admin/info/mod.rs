@@ -129,17 +129,14 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
     let default = names.is_empty() || is("default");
     let mut text = String::with_capacity(TEXT_USUAL_BYTES);
     for section in SECTIONS {
-        let named = is(section.name);
         let shown = match section.shown {
-            SectionShown::Default => named || default || all || everything,
-            SectionShown::All => named || all || everything,
-            SectionShown::NotAll => named || default || everything,
-            SectionShown::Named => named,
-            SectionShown::While(holds) => {
-                (named || default || all || everything) && holds(snapshot)
-            }
+            SectionShown::While(holds) if !holds(snapshot) => continue,
+            SectionShown::Default | SectionShown::While(_) => default || all || everything,
+            SectionShown::All => all || everything,
+            SectionShown::NotAll => default || everything,
+            SectionShown::Named => false,
         };
-        if shown {
+        if shown || is(section.name) {
             if !text.is_empty() {
                 text.push_str("\r\n");
             }

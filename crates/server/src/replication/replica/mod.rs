@@ -5,6 +5,7 @@ mod feeder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use bobbin_io::bracketed;
 use bobbin_sync::Mutex;
 
 pub use self::feeder::ReplicaFeeder;
@@ -265,7 +266,7 @@ impl Replica {
     /// serves clients.
     pub fn name(&self) -> String {
         let host = self.host();
-        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        let host = bracketed(&host);
         match self.port() {
             0 => format!("{host}:<unknown-replica-port>"),
             port => format!("{host}:{port}"),
