@@ -68,8 +68,11 @@ fn bgsave(call: &mut Call<'_>) -> Outcome {
         call.reply.simple("Background saving scheduled");
         return Ok(());
     }
-    if Persistence::of(server).is_saving() && !Persistence::of(server).current_is_wanted() {
-        // The current save was aborted, and will be gone in a moment.
+    let persistence = Persistence::of(server);
+    let begins_soon = !persistence.current_is_wanted() || !persistence.saves_in_background();
+    if persistence.is_saving() && begins_soon {
+        // The current save was aborted, and will be gone in a moment. Or it is a SAVE: had that
+        // held up all clients, this command would come behind it.
         points::schedule_save(server);
     } else {
         save::start_save(server, call.data, None).map_err(|reason| match reason {

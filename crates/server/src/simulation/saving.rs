@@ -85,32 +85,36 @@ fn a_client_that_sends_nothing_more_gets_the_reply_of_its_save() {
     Disk::put_in(None);
 }
 
-/// It would have begun when the other one had ended, if that had held up all clients.
+/// It would have begun when the SAVE had ended, if that had held up all clients.
 #[test]
 fn a_save_beside_another_one_waits_for_a_snapshot_of_its_own() {
-    let (mut process, disk, client) = process();
-    let other = process.connect(0);
-    process.ask(&client, "SET k old");
-    assert_eq!(process.ask(&client, "SAVE"), "");
-    process.ask(&other, "SET k new");
-    assert_eq!(process.ask(&other, "SAVE"), "");
-    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
-    process.turns(1);
-    assert_eq!((process.heard(&client), process.heard(&other)), ("+OK\r\n".into(), String::new()));
-    process.pass(1000);
-    process.turns(1);
-    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
-    process.turns(1);
-    assert_eq!(process.heard(&other), "+OK\r\n");
-    let left = disk.after_kill();
-    assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
-    let refused = "-ERR Background save already in progress\r\n";
-    assert_eq!(process.ask(&other, "SAVE"), refused, "beside a save in the background");
-    tasks::run_next();
-    let mut reader = SimulatedProcess::new(1);
-    let peer = reader.connect(0);
-    assert_eq!(found(&mut reader, &peer, left).expect("it is there"), "$3\r\nnew\r\n");
-    Disk::put_in(None);
+    let started = "+Background saving started\r\n";
+    for (save, at_once, later) in [("SAVE", "", "+OK\r\n"), ("BGSAVE", started, "")] {
+        let (mut process, disk, client) = process();
+        let other = process.connect(0);
+        process.ask(&client, "SET k old");
+        assert_eq!(process.ask(&client, "SAVE"), "");
+        process.ask(&other, "SET k new");
+        assert_eq!(process.ask(&other, save), at_once);
+        assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
+        process.turns(1);
+        assert_eq!(process.heard(&client), "+OK\r\n");
+        assert_eq!(process.heard(&other), "");
+        process.pass(1000);
+        process.turns(1);
+        assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
+        process.turns(1);
+        assert_eq!(process.heard(&other), later);
+        let left = disk.after_kill();
+        assert_eq!(process.ask(&client, "BGSAVE"), started);
+        let refused = "-ERR Background save already in progress\r\n";
+        assert_eq!(process.ask(&other, save), refused, "beside a save in the background");
+        tasks::run_next();
+        let mut reader = SimulatedProcess::new(1);
+        let peer = reader.connect(0);
+        assert_eq!(found(&mut reader, &peer, left).expect("it is there"), "$3\r\nnew\r\n");
+        Disk::put_in(None);
+    }
 }
 
 #[test]
