@@ -54,12 +54,17 @@ fn entry<'a>(list: &'a Value, field: &str, wanted: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("no {field} {wanted} in {list}"))
 }
 
-/// What stands between the tags of an element that is there once.
-fn inside<'a>(page: &'a str, element: &str) -> &'a str {
-    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
-    assert_eq!((page.matches(&open).count(), page.matches(&close).count()), (1, 1), "{element}");
-    let (_, rest) = page.split_once(&open).expect("it is there");
-    rest.split_once(&close).expect("it ends").0
+/// What stands behind an element's first tag, which is there once, and before its last one.
+fn inside<'a>(page: &'a str, tag: &str) -> &'a str {
+    assert_eq!(page.matches(tag).count(), 1, "{tag}");
+    let (_, rest) = page.split_once(tag).expect("it is there");
+    rest.split_once("</").expect("it ends").0
+}
+
+/// The figures that the page brings with it.
+fn first_figures(page: &str) -> Value {
+    let text = inside(page, "<script id=\"first-figures\" type=\"application/json\">");
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn base64(bytes: &[u8]) -> String {
@@ -97,8 +102,8 @@ fn the_page_is_whole_and_runs_its_own_script_alone() {
     assert!(!head.to_lowercase().contains("access-control"), "{head}");
     let policy = head.lines().find_map(|line| line.strip_prefix("Content-Security-Policy: "));
     let policy = policy.expect("a policy");
-    for (element, directive) in [("script", "script-src"), ("style", "style-src")] {
-        let hash = base64(&Sha256::digest(inside(&page, element)));
+    for (tag, directive) in [("<script>", "script-src"), ("<style>", "style-src")] {
+        let hash = base64(&Sha256::digest(inside(&page, tag)));
         let expected = format!("{directive} 'sha256-{hash}'");
         assert!(policy.split("; ").any(|found| found == expected), "{expected}: {policy}");
     }
@@ -160,6 +165,11 @@ fn what_the_page_shows_is_so() {
     let lines = status["log"].as_array().expect("a list");
     let is_start = |line: &Value| line["text"] == "Ready to accept connections tcp";
     assert!(lines.iter().any(is_start), "{lines:?}");
+    let first = first_figures(&get(port, "/", "").1);
+    for field in ["run_id", "db0", "total_commands_processed"] {
+        assert_eq!(first["info"][field], info[field]);
+    }
+    assert!(first["time_ms"].as_u64() >= status["time_ms"].as_u64());
 }
 
 #[test]
@@ -180,9 +190,10 @@ fn what_clients_say_stays_data() {
     assert_eq!(found["name"], HOSTILE_NAME);
     assert_eq!(status["clients"][0]["name"], HOSTILE_NAME);
     assert_eq!(status["info"]["errorstat_<b>"], "count=1");
-    // The page is the same whatever they say.
+    // The page has no more of what they say than the kinds of errors.
     let (_, page) = get(port, "/", "");
-    assert!(!page.contains("onerror"), "{page}");
+    assert!(!page.contains("onerror") && !page.contains("<b>"), "{page}");
+    assert_eq!(first_figures(&page)["info"]["errorstat_<b>"], "count=1");
 }
 
 /// Types and large keys by a sample, which a few keys are in as a whole; hot keys by HOTKEYS.
@@ -232,7 +243,8 @@ fn without_a_password_it_tells_figures_alone() {
     client.say("CLIENT SETNAME confidential");
     client.say("SET confidential:key confidential");
     let (_, text) = get(port, "/status.json", "");
-    assert!(!text.contains("confidential"), "{text}");
+    let (_, page) = get(port, "/", "");
+    assert!(!text.contains("confidential") && !page.contains("confidential"), "{text}");
     let status: Value = serde_json::from_str(&text).expect("a document");
     assert_eq!(status["details"], false);
     assert_eq!(status["left_out"]["clients"], 1);

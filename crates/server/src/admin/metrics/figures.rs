@@ -82,13 +82,12 @@ impl Gatherer {
         Ok(Self(shared))
     }
 
-    /// New figures, or older ones if these take too long.
-    pub(super) fn figures(&self) -> MetricFigures {
-        self.ask(Duration::ZERO, false)
+    /// Figures that are not older than `age_max`, or older ones if new ones take too long.
+    pub(super) fn figures(&self, age_max: Duration) -> MetricFigures {
+        self.ask(age_max, false)
     }
 
-    /// Figures and a sample of keys that are not older than `age_max`, or older ones if new ones
-    /// take too long.
+    /// The same with a sample of keys, which may not be older either.
     pub(super) fn figures_with_keys(&self, age_max: Duration) -> MetricFigures {
         self.ask(age_max, true)
     }

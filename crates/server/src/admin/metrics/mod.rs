@@ -65,8 +65,8 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
     }
     let listeners = listeners(&server.config.words_of(OptionId::metrics_bind), port)?;
     let gatherer = Gatherer::start(server)?;
-    let MetricsPage { html, policy } = MetricsPage::new();
-    let html: &'static str = html.leak();
+    let page = MetricsPage::new();
+    let policy = page.policy.clone();
     let run = move || {
         let is_known = |name: &str| {
             let words_of = |option| server.config.words_of(option);
@@ -84,7 +84,7 @@ pub fn start_metrics(server: &'static Server) -> Result<(), String> {
             is_admitted
         };
         let body = |resource, trust| match resource {
-            Resource::Page => html.into(),
+            Resource::Page => page.with(&status::overview(server, &gatherer)).into(),
             Resource::Status => status::write(server, &gatherer, trust).into(),
             Resource::Metrics(format) => text::write(server, &gatherer, format).into(),
             Resource::SignIn => "".into(),

@@ -3,15 +3,18 @@
 
 use sha2::{Digest, Sha256};
 
-/// The page as it is sent.
+/// The page without its first figures.
 pub(super) struct MetricsPage {
-    pub html: String,
+    /// What stands before and behind the figures.
+    parts: [String; 2],
     /// The value of the field `Content-Security-Policy`.
     pub policy: String,
 }
 
 const HTML: &str = include_str!("page/dashboard.html");
 const STYLE: &str = include_str!("page/dashboard.css");
+/// Where the figures go.
+const FIGURES: &str = "<script id=\"first-figures\" type=\"application/json\">";
 /// One script in two files.
 const SCRIPT: [&str; 2] = [include_str!("page/parts.js"), include_str!("page/dashboard.js")];
 
@@ -21,6 +24,8 @@ impl MetricsPage {
         let html = HTML
             .replace("<style></style>", &format!("<style>{STYLE}</style>"))
             .replace("<script></script>", &format!("<script>{script}</script>"));
+        let (before, behind) = html.split_once(FIGURES).expect("the page has a place for figures");
+        let parts = [format!("{before}{FIGURES}"), behind.to_owned()];
         let (style, script) = (hash(STYLE), hash(&script));
         // Because of the last two directives, not even the page's own script can turn text into
         // HTML.
@@ -29,7 +34,15 @@ impl MetricsPage {
              connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
              frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
         );
-        Self { html, policy }
+        Self { parts, policy }
+    }
+
+    /// The page with its first figures, a text in JSON.
+    pub(super) fn with(&self, figures: &str) -> String {
+        let [before, behind] = &self.parts;
+        // In JSON only texts have this letter. It could end the element.
+        let figures = figures.replace('<', "\\u003c");
+        [before, &figures, behind].map(String::as_str).concat()
     }
 }
 
@@ -66,16 +79,27 @@ mod tests {
 
     #[test]
     fn the_page_is_small_and_needs_nothing_else() {
-        let MetricsPage { html, policy } = MetricsPage::new();
+        let page = MetricsPage::new();
+        let (html, policy) = (page.with("{}"), page.policy);
         assert!(html.len() <= 100_000, "{} bytes", html.len());
-        for name in ["style", "script"] {
+        for (name, times) in [("style", 1), ("script", 2)] {
             assert_eq!(html.matches(&format!("<{name}>")).count(), 1);
-            assert_eq!(html.matches(&format!("</{name}>")).count(), 1);
+            assert_eq!(html.matches(&format!("</{name}>")).count(), times);
             assert!(policy.contains(&format!("{name}-src 'sha256-")));
         }
         assert!(!policy.contains("unsafe"));
+        assert_eq!(html.matches("{}</script>").count(), 1);
         for outside in ["src=\"", "@import", "url(", "style=\"", "onclick", "https://"] {
             assert!(!html.contains(outside), "{outside}");
         }
+    }
+    #[test]
+    fn figures_cannot_end_their_element() {
+        let html =
+            MetricsPage::new().with(r#"{"info":{"a":"</script><script>alert(1)</script>"}}"#);
+        assert!(
+            html.contains(r#"{"info":{"a":"\u003c/script>\u003cscript>alert(1)\u003c/script>"}}"#)
+        );
+        assert_eq!(html.matches("</script>").count(), 2);
     }
 }

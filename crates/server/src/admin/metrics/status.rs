@@ -54,6 +54,18 @@ pub(super) fn write(server: &'static Server, gatherer: &Gatherer, trust: Trust) 
     json.into_text()
 }
 
+/// The part of the document that the page brings with it: its first figures, nothing of clients.
+pub(super) fn overview(server: &'static Server, gatherer: &Gatherer) -> String {
+    let figures = gatherer.figures(KEYS_AGE_MAX);
+    let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
+    let mut json = Json::with_capacity(TEXT_USUAL_BYTES);
+    json.object(|json| {
+        json.key("time_ms").number(crate::base::clock::system_ms());
+        fields(&snapshot, json.key("info"));
+    });
+    json.into_text()
+}
+
 /// Whether clients' data and the log are shown: to peers that have signed in, and to others only if
 /// they could get it on a client's port without a password and with all rights.
 fn shows_details(server: &Server, trust: Trust) -> bool {

@@ -2,6 +2,7 @@
 //! (commands, errors, databases, threads).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::aliases;
 use super::exposition::{Exposition, MetricKind, MetricsFormat, TOTAL};
@@ -28,7 +29,7 @@ pub struct MetricFamily {
 
 /// All metrics.
 pub(super) fn write(server: &'static Server, gatherer: &Gatherer, format: MetricsFormat) -> String {
-    let figures = gatherer.figures();
+    let figures = gatherer.figures(Duration::ZERO);
     let age_s = figures.at.map(|at| at.elapsed().as_secs_f64());
     let snapshot = Snapshot::gathered(server, figures.keyspace, figures.tracked);
     let mut text = Exposition::new(format);

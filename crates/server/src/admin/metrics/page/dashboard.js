@@ -236,6 +236,7 @@ let charts = [];
 let showThreads, showHeat, showCommands, showMemory, showKeys, showTypes, showLargest, showHot,
   showSlow, showClients, showReplicas, showEvents, showDelays, showErrors;
 
+/** Makes what is below the overview. The first figures do not wait for it. */
 function build() {
   const on = 'throughput-charts';
   charts = [
@@ -274,16 +275,34 @@ function build() {
   showDelays = table('delays-table', [['Kind', 'text'], ['Last', 'text'], ['Took', ''],
     ['Longest', ''], ['Times', '']]);
   showErrors = table('errors-table', [['Error', 'text given'], ['Times', '']]);
+  byId('heat-command').addEventListener('change', drawHeat);
+  window.addEventListener('resize', drawHeat);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawHeat);
 }
 
-function show() {
+function showOverview(answer, before) {
+  tellIdentity(answer, before);
+  tellOverview(answer, before);
+}
+
+/** Resolves when what was done before is on the screen, or would be if the page were visible. */
+const nextPicture = () => new Promise((resolve) => {
+  if (document.hidden) resolve();
+  else requestAnimationFrame(() => setTimeout(resolve));
+});
+
+async function show() {
   const answer = answers[answers.length - 1];
   const before = answers.length > 1 ? answers[0] : undefined;
+  showOverview(answer, before);
+  tellRights(answer);
+  if (charts.length === 0) {
+    await nextPicture();
+    build();
+  }
   offerCommands(answer);
   charts.forEach((draw) => draw());
   drawHeat();
-  tellIdentity(answer);
-  tellOverview(answer, before);
   tellThreads(answer, before);
   tellCommands(answer, before);
   tellMemory(answer);
@@ -298,14 +317,23 @@ function show() {
   tellEvents(answer);
 }
 
-function tellIdentity({ info, details, signed_in: isSignedIn }) {
+function commandsPerSecond(answer, before) {
+  return before ? rate(before, answer, 'total_commands_processed')
+    : number(answer, 'instantaneous_ops_per_sec');
+}
+
+function tellIdentity(answer, before) {
+  const { info } = answer;
   const role = roleName(info.role);
   say(byId('identity'), `Version ${info.bobbin_version}, ${role}, port ${info.tcp_port}, ` +
     `${info.io_driver}, up for ${seconds(Number(info.uptime_in_seconds))}`);
+  document.title =
+    `${count(commandsPerSecond(answer, before))}/s – Bobbin, port ${info.tcp_port}`;
+}
+
+function tellRights({ details, signed_in: isSignedIn }) {
   byId('sign-in').hidden = details;
   byId('signed-in').hidden = !isSignedIn;
-  const { commands } = points[points.length - 1];
-  document.title = `${count(commands)}/s – Bobbin, port ${info.tcp_port}`;
 }
 
 function tellOverview(answer, before) {
@@ -316,10 +344,8 @@ function tellOverview(answer, before) {
   const limit = Number(info.maxmemory);
   const databases = numbered(info, 'db').map(([, database]) => database);
   const sum = (field) => databases.reduce((all, database) => all + Number(database[field]), 0);
-  const commands = before ? rate(from, answer, 'total_commands_processed')
-    : Number(info.instantaneous_ops_per_sec);
   facts(byId('tiles'), [
-    ['Commands a second', count(commands),
+    ['Commands a second', count(commandsPerSecond(answer, before)),
       `${count(number(answer, 'total_commands_processed'))} in all`],
     ['Processor', percent(cpuShare(from, answer)),
       `100 % is a core; ${info.io_threads_active} threads`],
@@ -575,7 +601,7 @@ async function ask() {
     const response = await fetch(status, options);
     if (!response.ok) throw new Error(`answer ${response.status}`);
     addAnswer(await response.json());
-    if (answers.length > 0) show();
+    if (answers.length > 0) await show();
     if (!isPaused) setState('Live', '');
   } catch (error) {
     const last = answers[answers.length - 1];
@@ -604,9 +630,7 @@ byId('pause').addEventListener('click', () => {
   if (isPaused) setState('Paused', 'off');
   goOn();
 });
-byId('heat-command').addEventListener('change', drawHeat);
-window.addEventListener('resize', drawHeat);
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawHeat);
 document.addEventListener('visibilitychange', goOn);
-build();
+// The page brings the first figures with it.
+showOverview(JSON.parse(byId('first-figures').textContent));
 ask();
