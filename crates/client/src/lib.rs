@@ -19,7 +19,7 @@ pub use bobbin_resp::Value;
 use bobbin_resp::{Protocol, ReplyError, ReplyScanner, read_reply};
 
 pub use bobbin_resp::{SLOTS, key_slot};
-pub use bobbin_text::{error_text, nearest};
+pub use bobbin_text::{error_text, nearest, wrapped};
 use stream::ClientStream;
 pub use stream::{AddressFamily, RawWriter, Transport};
 pub use target::{ServerAddress, Target, UrlError};

@@ -1,5 +1,5 @@
 //! Numbers as text, as Redis reads and writes them: in requests, in replies and inside values. And
-//! the system's errors as text, and which known word a mistyped one stands for.
+//! the system's errors as text, which known word a mistyped one stands for, and text in lines.
 
 #![forbid(unsafe_code)]
 
@@ -7,8 +7,10 @@ mod error;
 mod float;
 mod nearest;
 mod parse;
+mod wrap;
 
 pub use error::error_text;
 pub use float::{FloatText, append_f64, format_f64, format_f64_as_digits};
 pub use nearest::nearest;
 pub use parse::{parse_f64, parse_i64};
+pub use wrap::wrapped;

@@ -9,7 +9,7 @@ pub mod redis;
 
 use std::ops::{Bound, RangeBounds};
 
-use bobbin_client::nearest;
+use bobbin_client::{nearest, wrapped};
 
 pub use common::Common;
 pub use generate::{completion, man_page};
@@ -124,7 +124,7 @@ impl<S: AsMut<Common>> Grammar<S> {
             if !flag.value.is_empty() {
                 left += &format!(" <{}>", flag.value);
             }
-            let mut lines = wrap(flag.help, HELP_WIDTH - HELP_INDENT).into_iter();
+            let mut lines = wrapped(flag.help, HELP_WIDTH - HELP_INDENT).into_iter();
             let first = lines.next().unwrap_or_default();
             if left.len() + 3 < HELP_INDENT {
                 text += &format!(" {left:width$}{first}\n", width = HELP_INDENT - 1);
@@ -225,21 +225,6 @@ pub(crate) fn positive(value: &str) -> Result<f64, String> {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err(format!("'{value}' is not a number above 0")),
     }
-}
-
-/// Lines of at most `width` characters.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 const GENERAL: [Description; 2] = [

@@ -1,5 +1,7 @@
 //! `--help`.
 
+use bobbin_client::wrapped;
+
 use super::table::{CommandLineOption, OptionSection, flags};
 
 /// The help text, for lines of 80 columns.
@@ -17,7 +19,7 @@ pub fn text() -> String {
 
 fn append_flag(flag: &CommandLineOption, output: &mut String) {
     let usage = usage(flag);
-    let mut lines = wrap(flag.help, WIDTH - COLUMN).into_iter();
+    let mut lines = wrapped(flag.help, WIDTH - COLUMN).into_iter();
     if usage.len() + 4 <= COLUMN {
         output.push_str(&format!(
             "  {usage:0$}{1}\n",
@@ -36,22 +38,6 @@ fn append_flag(flag: &CommandLineOption, output: &mut String) {
 pub fn usage(flag: &CommandLineOption) -> String {
     let names = flag.names.join(", ");
     flag.value.map_or_else(|| names.clone(), |value| format!("{names} <{value}>"))
-}
-
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("there is always a line");
-        if !line.is_empty() && line.len() + 1 + word.len() > width {
-            lines.push(word.to_owned());
-            continue;
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines
 }
 
 const WIDTH: usize = 79;

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use bobbin_text::wrapped;
+
 use super::kind::OptionKind;
 use super::options::{OPTIONS, OptionId};
 use super::table::{Flags, OptionRow, Support};
@@ -51,7 +53,8 @@ pub fn compat_section() -> String {
         let remark = remark(row).unwrap_or_default();
         writeln!(text, "| `{}` | {support} | {remark} |", row.name).ok();
     }
-    write!(text, "\nFollowed fully: {}.\n", full.join(", ")).ok();
+    let full = format!("Followed fully: {}.", full.join(", "));
+    write!(text, "\n{}\n", wrapped(&full, WIDTH).join("\n")).ok();
     text
 }
 
@@ -147,6 +150,8 @@ fn default_for_file(row: &OptionRow) -> String {
     }
 }
 
+/// The width of lines in documents, in characters.
+const WIDTH: usize = 100;
 const HEADING: &str = "\
 # Configuration of bobbin-server. Each option is shown with its default, commented out.
 #
