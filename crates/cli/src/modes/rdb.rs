@@ -6,6 +6,7 @@ use std::{
     fs::File,
     io::{self, Write},
     os::unix::ffi::OsStrExt,
+    path::Path,
     process::{self, ExitCode},
 };
 
@@ -44,6 +45,7 @@ pub fn save(client: &mut RespClient, part: DataPart, name: &OsStr) -> bool {
         complain!("The server does not send functions alone.");
         return false;
     }
+    Output::expect_folder(name);
     client.send_raw(b"SYNC\r\n");
     let payload = replication::begin(client);
     let mut output = Output::open(name);
@@ -88,12 +90,22 @@ impl Output {
         }
         match File::create(name) {
             Ok(file) => Self::File(file),
-            Err(error) => {
-                let error = error_text(&error);
-                complain!("Error opening '{}': {error}", name.display());
-                process::exit(1);
-            }
+            Err(error) => Self::refuse(name, &error),
         }
+    }
+
+    /// Ends the program if the file's folder is not there. A server may take seconds before it sends
+    /// anything, and makes a snapshot for it.
+    fn expect_folder(name: &OsStr) {
+        let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
+        if let Some(Err(error)) = folder.map(Path::metadata) {
+            Self::refuse(name, &error);
+        }
+    }
+
+    fn refuse(name: &OsStr, error: &io::Error) -> ! {
+        complain!("Error opening '{}': {}", name.display(), error_text(error));
+        process::exit(1);
     }
 
     fn write(&mut self, bytes: &[u8]) {

@@ -288,7 +288,10 @@ fn rdb_files_and_replicas() {
         assert_loads(start_server, &file, 0);
         let to_output = run(&server, &["--rdb", "-"]);
         assert!(contains(&to_output.bytes, b"register_function"), "{diskless}");
+        let made = server.info("sync_full");
+        assert_ne!(made, "0");
         assert!(run(&server, &["--rdb", "/nowhere/x.rdb"]).failed().contains("Error opening"));
+        assert_eq!(server.info("sync_full"), made, "nothing was asked for");
 
         let (mut replica, mut lines) = start(&server, &["--replica"]);
         eventually("the replica is online", || {
