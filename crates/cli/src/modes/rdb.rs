@@ -94,8 +94,8 @@ impl Output {
         }
     }
 
-    /// Ends the program if the file's folder is not there. A server may take seconds before it sends
-    /// anything, and makes a snapshot for it.
+    /// Ends the program if the file's folder is not there. A server may take seconds before it
+    /// sends anything, and makes a snapshot for it.
     fn expect_folder(name: &OsStr) {
         let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(Err(error)) = folder.map(Path::metadata) {
