@@ -144,6 +144,12 @@ unsafe extern "C" fn purge_in_steps(
     false
 }
 
+/// What `small_waste` returns, at most a tenth of a second old.
+pub fn recent_small_waste() -> usize {
+    static LAST: CachedFigure<usize> = CachedFigure::new();
+    LAST.or(small_waste)
+}
+
 /// Bytes that are free in runs of small blocks whose other blocks are in use.
 pub fn small_waste() -> usize {
     epoch::advance().ok();
