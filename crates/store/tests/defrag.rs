@@ -159,9 +159,12 @@ enum Kind {
     GroupedStream,
 }
 
+/// The number of elements in values of long elements. The smaller one makes several blocks, too.
+const LARGE: usize = if cfg!(miri) { 150 } else { 3000 };
+
 /// A large value.
 fn large(kind: Kind, hasher: &Hasher) -> AnyCollection {
-    let texts = (0..MANY).map(|number| format!("element {number:05} {}", "y".repeat(100)));
+    let texts = (0..LARGE).map(|number| format!("element {number:05} {}", "y".repeat(100)));
     match kind {
         Kind::List => {
             let mut list = List::new();
@@ -183,7 +186,7 @@ fn large(kind: Kind, hasher: &Hasher) -> AnyCollection {
         }
         Kind::Set => {
             let limits = SetLimits::default();
-            let mut set = Set::for_members(b"", MANY, &limits);
+            let mut set = Set::for_members(b"", LARGE, &limits);
             texts.for_each(|text| _ = set.insert(text.as_bytes(), &limits, hasher));
             set.into_any()
         }
@@ -197,7 +200,7 @@ fn large(kind: Kind, hasher: &Hasher) -> AnyCollection {
         }
         Kind::Stream | Kind::ShortStream | Kind::GroupedStream => {
             let limits = StreamLimits { node_bytes_max: 4096, node_entries_max: 100 };
-            let count = if kind == Kind::ShortStream { 1 } else { MANY };
+            let count = if kind == Kind::ShortStream { 1 } else { LARGE };
             let mut stream = Stream::new();
             let mut readers = ConsumerGroup::default();
             let reader = readers.add_consumer(b"reader", 0);

@@ -459,7 +459,8 @@ mod tests {
                     // Neighbours do not follow each other.
                     let at = at * 7 % blocks.len();
                     if utilization.wants(NonNull::from(&*blocks[at]).cast()) {
-                        blocks[at] = Box::new([7u8; SIZE]);
+                        let moved = Box::new([7u8; SIZE]);
+                        blocks[at] = moved;
                     }
                 }
                 if at % 100 == 0 {

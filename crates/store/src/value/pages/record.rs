@@ -344,8 +344,8 @@ pub(super) unsafe fn move_outside(record: TableRecord<'_>, defragmenter: &mut De
             }
             defragmenter.counted(&mut *shared);
             let pointer = Arc::into_raw(ManuallyDrop::into_inner(shared));
-            // SAFETY: the caller lets us change the record, in which the pointer lies there. Nothing
-            // came between the move of what it points to and this.
+            // SAFETY: the caller lets us change the record, and the pointer lies there. Nothing is
+            // between the move of what it points to and this.
             unsafe { outside.at.cast_mut().cast::<*const Vec<u8>>().write_unaligned(pointer) };
         }
     }
