@@ -146,7 +146,7 @@ fn figure(server: &TestServer, field: &str) -> u64 {
     server.info(field).parse().expect("a number")
 }
 
-/// More than a thread keeps compiled: those stay where they are.
+/// More than a thread keeps compiled.
 const SCRIPTS: usize = 10_000;
 const BATCHES: usize = 20;
 const WRITERS: usize = 2;

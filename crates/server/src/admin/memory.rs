@@ -259,7 +259,7 @@ mod tests {
         memory.resident = 100 << 20;
         assert!(report(&memory, 0).contains("Nothing"));
         memory.peak = 200 << 20;
-        memory.allocator.active = 150 << 20;
+        memory.small_waste = 50 << 20;
         let text = report(&memory, 1 << 20);
         assert!(text.contains("Peak: 200.00M") && text.contains("33 % free, 50.00M in all"));
         assert!(text.contains("Clients: each has 1.00M") && !text.contains("Allocator:"));

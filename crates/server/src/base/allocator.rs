@@ -1,5 +1,6 @@
 //! jemalloc: its figures, and the controls that change what it does.
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -144,6 +145,12 @@ unsafe extern "C" fn purge_in_steps(
     false
 }
 
+/// What `small_waste` returns, at most a tenth of a second old.
+pub fn recent_small_waste() -> usize {
+    static LAST: CachedFigure<usize> = CachedFigure::new();
+    LAST.or(small_waste)
+}
+
 /// Bytes that are free in runs of small blocks whose other blocks are in use.
 pub fn small_waste() -> usize {
     epoch::advance().ok();
@@ -165,10 +172,14 @@ pub fn bypass_thread_cache() -> Result<(), String> {
     unsafe { raw::write(c"thread.tcache.enabled".to_bytes_with_nul(), false) }.map_err(text)
 }
 
-/// Asks jemalloc how full the runs are that small blocks lie in.
+/// Asks jemalloc how full the runs are that small blocks lie in. Belongs to a thread.
 pub struct Utilization {
-    /// The control's name in the form that jemalloc looked it up.
-    name: [usize; 3],
+    /// The names of controls in the form that jemalloc looked them up.
+    query: [usize; 3],
+    lookup: [usize; 2],
+    thread_arena: [usize; 2],
+    /// The arena that the thread takes blocks from; `None` until it is first set.
+    arena: Cell<Option<c_uint>>,
 }
 
 /// jemalloc's report about a block.
@@ -188,18 +199,69 @@ struct BlockReport {
 
 impl Utilization {
     pub fn new() -> Result<Self, String> {
-        let mut name = [0; 3];
-        raw::name_to_mib(c"experimental.utilization.query".to_bytes_with_nul(), &mut name)
-            .map_err(text)?;
-        Ok(Self { name })
+        let (mut query, mut lookup, mut thread_arena) = ([0; 3], [0; 2], [0; 2]);
+        for (name, into) in [
+            (c"experimental.utilization.query", &mut query[..]),
+            (c"arenas.lookup", &mut lookup[..]),
+            (c"thread.arena", &mut thread_arena[..]),
+        ] {
+            raw::name_to_mib(name.to_bytes_with_nul(), into).map_err(text)?;
+        }
+        Ok(Self { query, lookup, thread_arena, arena: Cell::new(None) })
+    }
+
+    /// Whether a block should move. If so, the thread's next blocks come from the arena that the
+    /// block lies in: they fill up runs that are in use there, so the memory in use never grows.
+    pub fn wants(&self, block: NonNull<u8>) -> bool {
+        let wants = self.is_sparse(block);
+        if wants {
+            self.enter_arena_of(block);
+        }
+        wants
+    }
+
+    /// Costs little while jemalloc has a thread in the background. Without one, leaving an arena
+    /// that no other thread uses would give all of its unused pages back.
+    fn enter_arena_of(&self, block: NonNull<u8>) {
+        let mut address = block.as_ptr();
+        let mut arena: c_uint = 0;
+        let mut size = size_of::<c_uint>();
+        // SAFETY: the control takes an address and answers with a number of this type.
+        let found = unsafe {
+            tikv_jemalloc_sys::mallctlbymib(
+                self.lookup.as_ptr(),
+                self.lookup.len(),
+                (&raw mut arena).cast(),
+                &raw mut size,
+                (&raw mut address).cast(),
+                size_of::<*mut u8>(),
+            )
+        };
+        if found != 0 || self.arena.get() == Some(arena) {
+            return;
+        }
+        // SAFETY: the control takes a number of this type. Any arena that has blocks will do.
+        let entered = unsafe {
+            tikv_jemalloc_sys::mallctlbymib(
+                self.thread_arena.as_ptr(),
+                self.thread_arena.len(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                (&raw mut arena).cast(),
+                size_of::<c_uint>(),
+            )
+        };
+        if entered == 0 {
+            self.arena.set(Some(arena));
+        }
     }
 
     /// Whether a block should move: its run has free blocks, is hardly fuller than the average run
     /// with blocks of its size, and is not the run that new blocks come from. Runs that are equally
     /// full are emptied too, as nothing else would bring their blocks together.
     ///
-    /// `block` is the beginning of a block that is in use.
-    pub fn is_sparse(&self, block: NonNull<u8>) -> bool {
+    /// The address lies in a block that is in use.
+    fn is_sparse(&self, block: NonNull<u8>) -> bool {
         let mut address = block.as_ptr();
         let mut report = BlockReport::default();
         let mut size = size_of::<BlockReport>();
@@ -207,8 +269,8 @@ impl Utilization {
         // The caller guarantees that the block is in use, so jemalloc knows its run.
         let result = unsafe {
             tikv_jemalloc_sys::mallctlbymib(
-                self.name.as_ptr(),
-                self.name.len(),
+                self.query.as_ptr(),
+                self.query.len(),
                 (&raw mut report).cast(),
                 &raw mut size,
                 (&raw mut address).cast(),
@@ -349,13 +411,68 @@ mod tests {
             assert!(small_waste() > 4_000_000, "{} bytes", small_waste());
             assert!(sparse(&blocks) > 400, "{} of sparse runs", sparse(&blocks));
             for block in &mut blocks {
-                if utilization.is_sparse(address(block)) {
+                if utilization.wants(address(block)) {
                     *block = new();
                 }
             }
             assert!(sparse(&blocks) < 50, "{} of runs that were filled", sparse(&blocks));
             // Large blocks lie in pages of their own.
             assert!(!utilization.is_sparse(NonNull::from(&*vec![0u8; 100_000]).cast()));
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// The blocks of two arenas are moved in any order by a thread of a third one.
+    #[test]
+    fn runs_do_not_become_more_while_blocks_move() {
+        // A size of which nothing else takes many blocks, which have 5120 bytes.
+        const SIZE: usize = 5000;
+        let fill = || {
+            let arena = control_integer(b"arenas.create", None).unwrap();
+            control_integer(b"thread.arena", Some(arena)).unwrap();
+            bypass_thread_cache().unwrap();
+            let blocks: Vec<_> = (0..2000).map(|_| Box::new([7u8; SIZE])).collect();
+            let half = blocks.into_iter().enumerate().filter(|(number, _)| number % 2 == 0);
+            (arena, half.map(|(_, block)| block).collect::<Vec<_>>())
+        };
+        let filled = [0, 1].map(|_| std::thread::spawn(fill).join().unwrap());
+        let (arenas, mut blocks): (Vec<_>, Vec<_>) = filled.into_iter().unzip();
+        std::thread::spawn(move || {
+            let own = control_integer(b"arenas.create", None).unwrap();
+            control_integer(b"thread.arena", Some(own)).unwrap();
+            bypass_thread_cache().unwrap();
+            let runs = || {
+                epoch::advance().ok();
+                let size = 5120;
+                let number = |name: String| control_integer(name.as_bytes(), None).unwrap();
+                let bin = (0..number("arenas.nbins".into()))
+                    .find(|bin| number(format!("arenas.bin.{bin}.size")) == size)
+                    .expect("a size of blocks");
+                [arenas[0], arenas[1], own]
+                    .map(|arena| number(format!("stats.arenas.{arena}.bins.{bin}.curslabs")))
+            };
+            let before = runs();
+            let utilization = Utilization::new().unwrap();
+            for at in 0..blocks[0].len() {
+                for blocks in &mut blocks {
+                    // Neighbours do not follow each other.
+                    let at = at * 7 % blocks.len();
+                    if utilization.wants(NonNull::from(&*blocks[at]).cast()) {
+                        let moved = Box::new([7u8; SIZE]);
+                        blocks[at] = moved;
+                    }
+                }
+                if at % 100 == 0 {
+                    let now = runs();
+                    assert!(now[0] <= before[0] && now[1] <= before[1], "{before:?}, {now:?}");
+                }
+            }
+            let after = runs();
+            for arena in 0..2 {
+                assert!(after[arena] < before[arena] * 2 / 3, "{before:?}, {after:?}");
+            }
+            assert_eq!(after[2], 0);
         })
         .join()
         .unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Once a second the thread reads how many bytes are free in runs of small blocks that cannot be
 //! given back, because other blocks of the runs are in use. If they are many, it goes over all keys
-//! and the sources of scripts. It holds a shard for some microseconds at a time and rests in
+//! and scripts. It holds a shard for some microseconds at a time and rests in
 //! between, so that it takes only a part of one core. The allocator decides what moves
 //! (`Utilization`); the store knows where the blocks are.
 
@@ -238,7 +238,7 @@ impl<'a> Pass<'a> {
         true
     }
 
-    /// Goes over the sources of scripts. Returns whether it came to the end.
+    /// Goes over the scripts. Returns whether it came to the end.
     fn over_scripts(&mut self) -> bool {
         let scripts = &self.server.scripts;
         for some in scripts.names().chunks(STEP_LOOKS) {
@@ -266,8 +266,8 @@ impl<'a> Pass<'a> {
     /// Works for a moment, and rests in proportion.
     fn step<T>(&mut self, work: impl FnOnce(&mut Defragmenter<'_>) -> T) -> T {
         let defrag = Defrag::of(self.server);
-        let mut is_sparse = |block| self.utilization.is_sparse(block);
-        let mut step = Defragmenter::new(STEP_LOOKS, &mut is_sparse);
+        let mut wants = |block| self.utilization.wants(block);
+        let mut step = Defragmenter::new(STEP_LOOKS, &mut wants);
         let started = Instant::now();
         let outcome = work(&mut step);
         let took = started.elapsed();

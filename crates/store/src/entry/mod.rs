@@ -912,12 +912,8 @@ impl<'a> EntryMut<'a> {
         let at = look.value_offset();
         // SAFETY: the form says that a `SharedString` lies there. *Held*: nothing else uses it.
         let shared = unsafe { self.at_mut::<SharedString>(at) };
-        if let Some(string) = Arc::get_mut(shared)
-            && defragmenter.wants(NonNull::from(string.as_slice()).cast())
-        {
-            let mut moved = Vec::with_capacity(string.capacity());
-            moved.extend_from_slice(string);
-            *string = moved;
+        if let Some(string) = defragmenter.counted(shared) {
+            defragmenter.vector(string);
         }
     }
 

@@ -9,6 +9,7 @@
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use super::defrag::Defragmenter;
 use super::owners::Owners;
 
 /// Like `Arc`, without weak references. Checking whether it is shared costs one load, while
@@ -59,6 +60,21 @@ impl<T> Cow<T> {
         // SAFETY: *sole*: the count was 1, and we are borrowed exclusively while the result is
         // used.
         Some(unsafe { &mut self.block.as_mut().value })
+    }
+
+    /// Moves the block if it lies in sparsely used memory. Returns the value, for changing it.
+    /// `None`: it is shared, and stays.
+    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) -> Option<&mut T> {
+        if !self.block().owners.is_one() {
+            return None;
+        }
+        if defragmenter.wants(self.block.cast()) {
+            // SAFETY: *counted*: the pointer came from a box, and we are the only owner. So the box
+            // is ours until `block` is written again, and nothing panics before that.
+            let old = unsafe { Box::from_raw(self.block.as_ptr()) };
+            self.block = NonNull::from(Box::leak(Box::new(*old)));
+        }
+        self.get_mut()
     }
 }
 

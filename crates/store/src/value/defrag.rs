@@ -6,7 +6,9 @@
 //! blocks to move; this module only finds the blocks. Blocks that are shared with a clone stay,
 //! because the clone would need a copy of its own.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Asks the allocator about blocks, and counts them.
 pub struct Defragmenter<'a> {
@@ -33,17 +35,80 @@ pub struct DefragCursor {
 
 impl<'a> Defragmenter<'a> {
     /// A step looks at `looks_max` blocks, or at a few hundred more. `is_sparse` says whether the
-    /// block at an address should move.
+    /// block that an address lies in should move.
     pub fn new(looks_max: usize, is_sparse: &'a mut dyn FnMut(NonNull<u8>) -> bool) -> Self {
         Self { is_sparse, looked: 0, moved: 0, keys: 0, keys_moved: 0, looks_max }
     }
 
-    /// Whether the block at this address should move.
+    /// Whether the block that this address lies in should move.
     pub fn wants(&mut self, block: NonNull<u8>) -> bool {
         self.looked += 1;
         let wants = (self.is_sparse)(block);
         self.moved += usize::from(wants);
         wants
+    }
+
+    /// Moves the block of a vector.
+    pub fn vector<T>(&mut self, vector: &mut Vec<T>) {
+        if vector.capacity() > 0
+            && size_of::<T>() > 0
+            && self.wants(NonNull::from(vector.as_mut_slice()).cast())
+        {
+            let mut moved = Vec::with_capacity(vector.capacity());
+            moved.append(vector);
+            *vector = moved;
+        }
+    }
+
+    /// Moves the block of a queue. An empty one stays, as nothing shows where its block is.
+    pub(crate) fn queue<T>(&mut self, queue: &mut VecDeque<T>) {
+        let Some(first) = queue.front_mut() else { return };
+        if size_of::<T>() > 0 && self.wants(NonNull::from(first).cast()) {
+            let mut moved = VecDeque::with_capacity(queue.capacity());
+            moved.append(queue);
+            *queue = moved;
+        }
+    }
+
+    /// Moves a box.
+    pub(crate) fn boxed<T: Default>(&mut self, boxed: &mut Box<T>) {
+        if size_of::<T>() > 0 && self.wants(NonNull::from(&mut **boxed).cast()) {
+            let moved = Box::new(std::mem::take(&mut **boxed));
+            *boxed = moved;
+        }
+    }
+
+    /// Moves bytes in a box.
+    pub fn bytes(&mut self, bytes: &mut Box<[u8]>) {
+        if !bytes.is_empty() && self.wants(NonNull::from(&mut **bytes).cast()) {
+            *bytes = bytes.clone();
+        }
+    }
+
+    /// Moves what a counted pointer points to, unless there are other owners. Returns it for
+    /// changing then.
+    pub fn counted<'p, T: Default>(&mut self, pointer: &'p mut Arc<T>) -> Option<&'p mut T> {
+        let value = Arc::get_mut(pointer)?;
+        if self.wants(NonNull::from(&mut *value).cast()) {
+            *pointer = Arc::new(std::mem::take(value));
+        }
+        Arc::get_mut(pointer)
+    }
+
+    /// Makes a map anew if its one node should move. Its keys move then, too. A larger map stays:
+    /// making it anew would take long.
+    pub(crate) fn map<K: Ord + Movable, V>(&mut self, map: &mut BTreeMap<K, V>) {
+        if map.len() <= NODE_LEN_MAX
+            && let Some(first) = map.values_mut().next()
+            && self.wants(NonNull::from(first).cast())
+        {
+            // The old node is freed last.
+            let mut old = std::mem::take(map);
+            while let Some((mut key, value)) = old.pop_first() {
+                key.defragment(self);
+                map.insert(key, value);
+            }
+        }
     }
 
     /// Whether the step is over.
@@ -76,3 +141,31 @@ impl<'a> Defragmenter<'a> {
         self.moved
     }
 }
+
+/// What may have blocks of memory that can move.
+pub trait Movable {
+    /// Moves its blocks out of sparsely used memory, except those that it shares.
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>);
+}
+
+impl Movable for () {
+    fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
+}
+
+impl Movable for u32 {
+    fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
+}
+
+impl Movable for Box<[u8]> {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        defragmenter.bytes(self);
+    }
+}
+
+impl Movable for Arc<[u8]> {
+    /// It has other owners.
+    fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
+}
+
+/// A map of the standard library with so few entries has one node.
+const NODE_LEN_MAX: usize = 11;

@@ -1,6 +1,7 @@
 //! A vector in chunks, which clones share until one changes.
 
 use super::cow::Cow;
+use super::defrag::{Defragmenter, Movable};
 
 /// Elements by index. They are added and removed at the end.
 #[derive(Clone)]
@@ -52,34 +53,42 @@ impl<T: Clone> Directory<T> {
         self.len
     }
 
-    /// Calls `f` with the elements from `from` on, as far as no clone shares them, until `f`
-    /// returns `false`. Returns how many elements there are up to where it stopped.
-    pub(crate) fn change_unshared(
-        &mut self,
-        from: usize,
-        mut f: impl FnMut(&mut T) -> bool,
-    ) -> usize {
+    /// Some elements at even distances, at most `max`.
+    pub(crate) fn sample(&self, max: usize) -> impl Iterator<Item = &T> {
+        let step = self.len.div_ceil(max).max(1);
+        (0..self.len).step_by(step).map(|index| self.get(index))
+    }
+}
+
+impl<T: Clone + Movable> Directory<T> {
+    /// Moves blocks of the elements from `from` on, and those that the elements lie in, as far as
+    /// no clone shares them. Returns the element to continue with, or the number of elements at the
+    /// end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        if from == 0 {
+            defragmenter.vector(&mut self.chunks);
+        }
         let mut index = from;
         while index < self.len {
             let (chunk, at) = (index / CHUNK_LEN, index % CHUNK_LEN);
-            let Some(elements) = self.chunks[chunk].get_mut() else {
-                index = (chunk + 1) * CHUNK_LEN;
+            let chunk = &mut self.chunks[chunk];
+            let elements = if at == 0 { chunk.defragment(defragmenter) } else { chunk.get_mut() };
+            let Some(elements) = elements else {
+                index += CHUNK_LEN - at;
                 continue;
             };
+            if at == 0 {
+                defragmenter.vector(elements);
+            }
             for element in &mut elements[at..] {
+                element.defragment(defragmenter);
                 index += 1;
-                if !f(element) {
+                if defragmenter.is_spent() {
                     return index;
                 }
             }
         }
         self.len
-    }
-
-    /// Some elements at even distances, at most `max`.
-    pub(crate) fn sample(&self, max: usize) -> impl Iterator<Item = &T> {
-        let step = self.len.div_ceil(max).max(1);
-        (0..self.len).step_by(step).map(|index| self.get(index))
     }
 }
 

@@ -327,13 +327,20 @@ impl RecordTable {
         self.root.earliest_ms
     }
 
-    /// Moves pages out of sparsely used memory, unless a clone shares them: those of one node and
+    /// Moves blocks out of sparsely used memory, unless a clone shares them: those of one node and
     /// of some nodes behind it. Returns the node to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        let Some(root) = self.root.get_mut() else { return 0 };
+        let is_begin = from == 0;
+        let root = if is_begin { self.root.defragment(defragmenter) } else { self.root.get_mut() };
+        let Some(root) = root else { return 0 };
+        if is_begin {
+            defragmenter.vector(&mut root.index);
+            defragmenter.vector(&mut root.nodes);
+        }
         let last = root.nodes.len() - 1;
         for (number, slot) in root.nodes.iter_mut().enumerate().skip(from) {
-            let Some(node) = slot.node.get_mut() else { continue };
+            let Some(node) = slot.node.defragment(defragmenter) else { continue };
+            defragmenter.vector(&mut node.pages);
             for slot in &mut node.pages {
                 let before = slot.page.memory();
                 slot.page.defragment(defragmenter);

@@ -20,6 +20,7 @@ use std::ptr::NonNull;
 
 use super::owners::Owners;
 use crate::value::Defragmenter;
+use crate::value::defrag::Movable;
 
 /// Bytes behind a counted pointer. A clone is another owner of the same bytes. If there are several
 /// owners, one that changes the bytes makes its own copy first.
@@ -182,13 +183,6 @@ impl SharedBlock {
         *self = Self::allocate(capacity, start, self);
     }
 
-    /// Moves the block if it lies in sparsely used memory and has no other owner.
-    pub(crate) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
-        if self.is_unique() && defragmenter.wants(self.pointer.cast()) {
-            self.copy_for_itself();
-        }
-    }
-
     /// Divides the slack between both ends, if one end then has room for `count` bytes and more.
     fn slide(&mut self, before: bool, count: usize) -> bool {
         let header = self.header();
@@ -294,6 +288,14 @@ impl Deref for SharedBlock {
                 header.len as usize,
             )
             .as_ref()
+        }
+    }
+}
+
+impl Movable for SharedBlock {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        if self.is_unique() && defragmenter.wants(self.pointer.cast()) {
+            self.copy_for_itself();
         }
     }
 }

@@ -6,6 +6,7 @@
 //! path, and splits its own nodes. Clones share all nodes until one changes.
 
 use super::cow::Cow;
+use super::defrag::{Defragmenter, Movable};
 
 /// `L` is a leaf. `S` is a separator between two leaves: a lower bound of everything that the right
 /// one may hold.
@@ -82,27 +83,6 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
             unreachable!("no leaf where the path ends")
         };
         leaf
-    }
-
-    /// Calls `f` with the leaves from the one with this element on until it returns `false`, unless
-    /// a clone shares the tree. Returns the element to continue with; 0 at the end.
-    pub(crate) fn change_unshared(
-        &mut self,
-        from: usize,
-        mut f: impl FnMut(&mut L) -> bool,
-    ) -> usize {
-        if self.root.get_mut().is_none() {
-            return 0;
-        }
-        let mut at = from;
-        while at < self.len {
-            let (path, before) = self.seek_rank(at);
-            at = at - before + self.leaf_count(&path).max(1);
-            if !f(self.leaf_mut(&path, 0)) {
-                break;
-            }
-        }
-        if at < self.len { at } else { 0 }
     }
 
     /// Changes only the count of a leaf.
@@ -359,6 +339,57 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         assert_eq!(self.root.check(usize::from(self.depth)), (self.len, self.leaves));
+    }
+}
+
+impl<L: Movable, S: Movable> Tree<L, S> {
+    /// Moves blocks of leaves, separators and nodes, from the leaf with this element on, except
+    /// what a clone shares. Returns the element to continue with; 0 at the end.
+    pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        let at = Inner::defragment(&mut self.root, from, self.len, defragmenter);
+        if at < self.len { at } else { 0 }
+    }
+}
+
+impl<L: Movable, S: Movable> Inner<L, S> {
+    /// Moves blocks of a node with `count` elements, and of those below. Returns the element to
+    /// continue with.
+    fn defragment(
+        node: &mut Cow<Self>,
+        from: usize,
+        count: usize,
+        defragmenter: &mut Defragmenter<'_>,
+    ) -> usize {
+        let is_begin = from == 0;
+        let inner = if is_begin { node.defragment(defragmenter) } else { node.get_mut() };
+        let Some(inner) = inner else { return count };
+        if is_begin {
+            defragmenter.vector(&mut inner.children);
+        }
+        let mut start = 0;
+        for child in &mut inner.children {
+            let end = start + child.count;
+            if from < end {
+                let from = from.saturating_sub(start);
+                if from == 0 {
+                    child.separator.defragment(defragmenter);
+                }
+                start = match &mut child.node {
+                    TreeNode::Inner(below) => {
+                        start + Self::defragment(below, from, child.count, defragmenter)
+                    }
+                    TreeNode::Leaf(leaf) => {
+                        leaf.defragment(defragmenter);
+                        end
+                    }
+                };
+                if defragmenter.is_spent() {
+                    return start;
+                }
+            }
+            start = end;
+        }
+        start
     }
 }
 

@@ -96,12 +96,18 @@ pub(super) const MEMORY: Section = Section {
         }),
         label("maxmemory_human", |s| human(s.server.config.maxmemory()).into()),
         label("maxmemory_policy", |s| s.server.config.maxmemory_policy().word().into()),
-        gauge("allocator_frag_ratio", Number, "Pages given out, to memory in them that is.", |s| {
-            InfoValue::Decimal(s.memory().fragmentation().0, 2)
-        }),
-        gauge("allocator_frag_bytes", Bytes, "Free parts of pages given out.", |s| {
-            s.memory().fragmentation().1.into()
-        }),
+        gauge(
+            "allocator_frag_ratio",
+            Number,
+            "What is in use and free among it, to what is.",
+            |s| InfoValue::Decimal(s.memory().fragmentation().0, 2),
+        ),
+        gauge(
+            "allocator_frag_bytes",
+            Bytes,
+            "Bytes that are free among small blocks in use.",
+            |s| s.memory().fragmentation().1.into(),
+        ),
         gauge("allocator_rss_ratio", Number, "Pages of the allocator, to those given out.", |s| {
             InfoValue::Decimal(s.memory().allocator_rss().0, 2)
         }),
@@ -206,6 +212,9 @@ pub struct MemoryFigures {
     /// Memory that the kernel has given to the process.
     pub resident: usize,
     pub allocator: allocator::AllocatorFigures,
+    /// What is free among small blocks in use. Only this can be brought together, so Valkey calls
+    /// it fragmentation.
+    pub small_waste: usize,
 }
 
 /// The ratio of two figures, and their difference in bytes.
@@ -235,6 +244,7 @@ impl MemoryFigures {
             overhead: startup + clients + stream + gathered + snapshot.keyspace().overhead_bytes,
             resident: resident(),
             allocator: allocator::figures(),
+            small_waste: allocator::recent_small_waste(),
         }
     }
 
@@ -247,9 +257,10 @@ impl MemoryFigures {
         self.used.saturating_sub(self.startup)
     }
 
-    /// The unused parts of used pages.
+    /// What is in use and free among it, compared with what is in use.
     pub fn fragmentation(&self) -> Comparison {
-        compare(self.allocator.active, self.allocator.allocated)
+        let allocated = self.allocator.allocated;
+        compare(allocated + self.small_waste, allocated)
     }
 
     /// Pages that the allocator has and does not use.

@@ -29,12 +29,8 @@ pub struct Script {
     /// The offset of the code in the source.
     code: usize,
     pub learned: Arc<Learned>,
-    /// Whether the script may be forgotten to make room for others: only EVAL has brought it, never
-    /// SCRIPT LOAD.
-    is_evictable: AtomicBool,
-    is_evicted: AtomicBool,
-    /// How many scripts had come when this one was last used.
-    used_at: AtomicU64,
+    /// Whether a copy has taken its place, so that its memory can be given back.
+    is_replaced: AtomicBool,
 }
 
 /// Which keys the runs of a script have used so far.
@@ -47,12 +43,18 @@ pub enum Habits {
     Stray,
 }
 
-/// What the runs of a script have shown, for all workers.
+/// What the runs of a script have shown, for all workers and all copies of the script.
 #[derive(Default)]
 pub struct Learned {
     habits: AtomicU8,
     /// Whether a run has paused.
     takes_long: AtomicBool,
+    /// Whether the script may be forgotten to make room for others: only EVAL has brought it, never
+    /// SCRIPT LOAD.
+    is_evictable: AtomicBool,
+    is_evicted: AtomicBool,
+    /// How many scripts had come when this one was last used.
+    used_at: AtomicU64,
 }
 
 impl Learned {
@@ -89,6 +91,8 @@ pub struct Scripts {
     known: RwLock<KnownScripts>,
     /// Counts the calls of SCRIPT FLUSH.
     generation: AtomicU64,
+    /// Counts the scripts that copies have replaced while a thread may have had them compiled.
+    replaced: AtomicU64,
     /// The scripts that go on in slices.
     busy: Mutex<Vec<Arc<Busy>>>,
     /// Counts how often scripts have released something, or become slow: each time, the clients
@@ -114,6 +118,7 @@ impl Default for Scripts {
         Self {
             known: RwLock::default(),
             generation: AtomicU64::new(0),
+            replaced: AtomicU64::new(0),
             busy: Mutex::default(),
             releases: AtomicU64::new(0),
             has_waiters: AtomicBool::new(false),
@@ -139,7 +144,7 @@ impl KnownScripts {
     /// Takes out the script that has not been used for the longest time, by the scripts that have
     /// come since.
     fn next_to_go(&mut self) -> Option<Arc<Script>> {
-        let used_at = |script: &Arc<Script>| script.used_at.load(Ordering::Relaxed);
+        let used_at = |script: &Arc<Script>| script.learned.used_at.load(Ordering::Relaxed);
         let (at, _) = self.evictable.iter().enumerate().min_by_key(|(_, it)| used_at(it))?;
         Some(self.evictable.remove(at))
     }
@@ -161,10 +166,18 @@ impl Script {
             is_strict: shebang.is_there,
             code: shebang.code,
             learned: Arc::default(),
-            is_evictable: AtomicBool::new(false),
-            is_evicted: AtomicBool::new(false),
-            used_at: AtomicU64::new(0),
+            is_replaced: AtomicBool::new(false),
         })
+    }
+
+    /// The same script in other memory.
+    fn copy(&self) -> Self {
+        Self {
+            source: self.source.clone(),
+            learned: Arc::clone(&self.learned),
+            is_replaced: AtomicBool::new(false),
+            ..*self
+        }
     }
 
     pub fn code(&self) -> &[u8] {
@@ -173,7 +186,12 @@ impl Script {
 
     /// Whether the script was forgotten to make room for others.
     pub fn is_evicted(&self) -> bool {
-        self.is_evicted.load(Ordering::Relaxed)
+        self.learned.is_evicted.load(Ordering::Relaxed)
+    }
+
+    /// Whether a copy has taken its place.
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
     }
 
     /// Notes that the script is used.
@@ -182,8 +200,8 @@ impl Script {
         let came = scripts.came.load(Ordering::Relaxed);
         // All workers read this, so it is written only when it changes: while no new scripts come,
         // it does not.
-        if self.used_at.load(Ordering::Relaxed) != came {
-            self.used_at.store(came, Ordering::Relaxed);
+        if self.learned.used_at.load(Ordering::Relaxed) != came {
+            self.learned.used_at.store(came, Ordering::Relaxed);
         }
     }
 
@@ -209,7 +227,7 @@ impl Scripts {
         let mut known = self.known.write();
         if let Some(found) = known.by_sha.get(&script.sha) {
             let found = Arc::clone(found);
-            if keep && found.is_evictable.swap(false, Ordering::Relaxed) {
+            if keep && found.learned.is_evictable.swap(false, Ordering::Relaxed) {
                 known.evictable.retain(|script| !Arc::ptr_eq(script, &found));
             }
             found.note_use(self);
@@ -219,12 +237,12 @@ impl Scripts {
         self.came.fetch_add(1, Ordering::Relaxed);
         script.note_use(self);
         if !keep {
-            script.is_evictable.store(true, Ordering::Relaxed);
+            script.learned.is_evictable.store(true, Ordering::Relaxed);
             if known.evictable.len() >= EVICTABLE_MAX
                 && let Some(gone) = known.next_to_go()
             {
                 known.by_sha.remove(&gone.sha);
-                gone.is_evicted.store(true, Ordering::Relaxed);
+                gone.learned.is_evicted.store(true, Ordering::Relaxed);
                 known.bytes -= gone.memory();
                 self.evicted.fetch_add(1, Ordering::Relaxed);
             }
@@ -365,16 +383,35 @@ impl Scripts {
         self.known.read().by_sha.keys().copied().collect()
     }
 
-    /// Moves the sources of these scripts if they lie in sparse memory. A script that a thread has
-    /// compiled or is about to compile stays.
+    /// How often copies have replaced scripts that threads may have compiled.
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Replaces those of these scripts by copies that lie in sparse memory. Threads that have
+    /// compiled one give up the old one when they are idle.
     pub fn defragment(&self, names: &[Sha], step: &mut Defragmenter<'_>) {
         let mut known = self.known.write();
+        let KnownScripts { by_sha, evictable, .. } = &mut *known;
         for name in names {
-            let Some(script) = known.by_sha.get_mut(name).and_then(Arc::get_mut) else { continue };
-            let block = NonNull::from(&*script.source).cast();
+            let Some(script) = by_sha.get_mut(name) else { continue };
+            let is_sparse = step.wants(NonNull::from(&**script).cast());
             // An empty source has no block of memory.
-            if !script.source.is_empty() && step.wants(block) {
-                script.source = script.source.clone();
+            let has_sparse =
+                !script.source.is_empty() && step.wants(NonNull::from(&*script.source).cast());
+            if !is_sparse && !has_sparse {
+                continue;
+            }
+            let copy = Arc::new(script.copy());
+            if script.learned.is_evictable.load(Ordering::Relaxed)
+                && let Some(there) = evictable.iter_mut().find(|there| Arc::ptr_eq(there, script))
+            {
+                *there = Arc::clone(&copy);
+            }
+            let old = std::mem::replace(script, copy);
+            if Arc::strong_count(&old) > 1 {
+                old.is_replaced.store(true, Ordering::Relaxed);
+                self.replaced.fetch_add(1, Ordering::Release);
             }
         }
     }
@@ -486,27 +523,38 @@ mod tests {
     }
 
     #[test]
-    fn a_source_moves_unless_a_thread_has_it() {
+    fn a_copy_takes_the_place_of_a_script_in_sparse_memory() {
         let scripts = Scripts::default();
-        let add = |source: &[u8]| scripts.add(Script::parse(source).expect("it is right"), true);
-        let used = add(b"return 1");
-        let (unused, empty) = (add(b"return 2").sha, add(b"").sha);
+        let add =
+            |source: &[u8], keep| scripts.add(Script::parse(source).expect("it is right"), keep);
+        let used = add(b"return 1", false);
+        used.learned.note(Habits::Stray);
+        let (unused, empty) = (add(b"return 2", true).sha, add(b"", true).sha);
         let address = |sha: &Sha| scripts.find(sha).expect("it is known").source.as_ptr();
         let before = [address(&used.sha), address(&unused)];
-        let mut asked = Vec::new();
-        let mut is_sparse = |block: NonNull<u8>| {
-            asked.push(block.as_ptr().cast_const());
-            true
-        };
+        let bytes = scripts.memory();
+        let empty_at = Arc::as_ptr(&scripts.find(&empty).expect("it is known")).addr();
+        let sparse = [before[0].addr(), before[1].addr(), empty_at];
+        let mut is_sparse = |block: NonNull<u8>| sparse.contains(&block.addr().get());
         let mut step = Defragmenter::new(64, &mut is_sparse);
         let gone = sha_of(b"return 3");
         scripts.defragment(&[used.sha, unused, empty, gone], &mut step);
-        assert_eq!((step.looked(), step.moved()), (1, 1));
-        assert_eq!(asked, [before[1]]);
-        assert_eq!(address(&used.sha), before[0]);
+        // Those of the two sources, and that of the script without a source.
+        assert_eq!((step.looked(), step.moved()), (5, 3));
+        // A thread that has the one has to give it up.
+        assert_eq!((used.is_replaced(), scripts.replaced()), (true, 1));
+        assert_ne!(address(&used.sha), before[0]);
         assert_ne!(address(&unused), before[1]);
         assert_eq!(scripts.find(&unused).expect("it is known").code(), b"return 2");
-        assert_eq!(scripts.names().len(), 3);
+        let copy = scripts.find(&used.sha).expect("it is known");
+        assert!(copy.learned.habits() == Habits::Stray && !copy.is_replaced());
+        // Both are forgotten as one script.
+        (0..EVICTABLE_MAX)
+            .for_each(|number| _ = add(format!("return -{number}").as_bytes(), false));
+        assert!(copy.is_evicted() && used.is_evicted() && scripts.find(&used.sha).is_none());
+        drop((used, copy));
+        assert_eq!(scripts.len(), 2 + EVICTABLE_MAX);
+        assert!(scripts.memory() > bytes);
     }
 
     #[test]

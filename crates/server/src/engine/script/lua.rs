@@ -9,7 +9,7 @@ use bobbin_script::{Api, Chunk, MemoryPool, Profile, Vm};
 use bobbin_store::{KeyHash, Keyspace};
 use bobbin_sync::OwnLine;
 
-use super::cache::{Habits, Script, Sha};
+use super::cache::{Habits, Script, Scripts, Sha};
 use crate::engine::acl::Rights;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
@@ -74,6 +74,8 @@ pub struct Lua {
     sweep_at: usize,
     /// `Scripts::evicted` when forgotten scripts were last freed.
     swept: u64,
+    /// `Scripts::replaced` when copies of scripts were last taken.
+    exchanged: u64,
     /// The memory of the state in bytes, for other threads to read.
     memory: Arc<OwnLine<AtomicUsize>>,
 }
@@ -107,6 +109,7 @@ impl Lua {
             source_bytes: 0,
             sweep_at: FORGOTTEN_BYTES,
             swept: server.scripts.evicted(),
+            exchanged: server.scripts.replaced(),
             memory: server.scripts.add_state(),
         }
     }
@@ -138,13 +141,19 @@ impl Lua {
         }
     }
 
-    /// Frees the scripts of a worker's idle states that were forgotten since the last call.
+    /// Frees the scripts of a worker's idle states that were forgotten or replaced since the last
+    /// call.
     pub fn tidy(server: &Server, data: &mut Data) {
         let (generation, evicted) = (server.scripts.generation(), server.scripts.evicted());
+        let replaced = server.scripts.replaced();
         data.lua.retain_mut(|lua| {
             if lua.swept != evicted {
                 lua.swept = evicted;
                 lua.sweep();
+            }
+            if lua.exchanged != replaced {
+                lua.exchanged = replaced;
+                lua.exchange(&server.scripts);
             }
             lua.generation == generation
         });
@@ -170,6 +179,18 @@ impl Lua {
         self.by_sha.retain(|_, at| follow(at));
         self.recent = 0;
         self.sweep_at = self.source_bytes + self.source_bytes / 4 + FORGOTTEN_BYTES;
+    }
+
+    /// Takes the copies of scripts that were replaced, so that their memory is given back.
+    #[cold]
+    fn exchange(&mut self, scripts: &Scripts) {
+        for compiled in &mut self.compiled {
+            if compiled.script.is_replaced()
+                && let Some(script) = scripts.find(&compiled.script.sha)
+            {
+                *compiled = Arc::new(Compiled { script, chunk: compiled.chunk });
+            }
+        }
     }
 
     /// Replaces the state after SCRIPT FLUSH, or if it has too many scripts.
@@ -328,5 +349,42 @@ impl Hasher for Hashed {
 
     fn write_u64(&mut self, hash: u64) {
         self.0 = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+
+    use bobbin_store::Defragmenter;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::embedded::Embedded;
+
+    #[test]
+    fn an_idle_state_gives_up_scripts_that_were_replaced() {
+        let mut embedded = Embedded::new(Config::new(), 1).expect("it starts");
+        let mut session = embedded.connect();
+        for number in 0..3 {
+            let source = format!("return {number}");
+            let request = format!("EVAL \"{source}\" 0\r\n");
+            let reply = embedded.feed(&mut session, request.as_bytes());
+            assert_eq!(reply, format!(":{number}\r\n").as_bytes());
+        }
+        let server = embedded.server();
+        let sha = crate::engine::script::cache::sha_of(b"return 1");
+        let mut is_sparse = |_: NonNull<u8>| true;
+        let mut step = Defragmenter::new(64, &mut is_sparse);
+        server.scripts.defragment(&[sha], &mut step);
+        let is_known = |data: &Data| {
+            let script = &data.lua[0].compiled[1].script;
+            Arc::ptr_eq(script, &server.scripts.find(&sha).expect("it is known"))
+        };
+        assert!(!is_known(embedded.data()));
+        Lua::tidy(server, embedded.data());
+        assert!(is_known(embedded.data()));
+        assert_eq!(embedded.feed(&mut session, b"EVAL \"return 1\" 0\r\n"), b":1\r\n");
+        assert_eq!(embedded.data().lua[0].compiled.len(), 3);
     }
 }

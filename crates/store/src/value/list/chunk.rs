@@ -2,6 +2,7 @@
 //! encoding, with slack at both ends.
 
 use crate::value::Defragmenter;
+use crate::value::defrag::Movable;
 use crate::value::listpack::Item;
 use crate::value::listpack::format::{Encoded, back_entry_len, decode, entry_len};
 use crate::value::shared_block::{SharedBlock, Slack};
@@ -11,6 +12,12 @@ use super::{End, ListLimits};
 /// Some elements of a list, in order. The tree knows how many there are.
 #[derive(Clone)]
 pub(super) struct ListChunk(SharedBlock);
+
+impl Movable for ListChunk {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        self.0.defragment(defragmenter);
+    }
+}
 
 impl ListChunk {
     /// A chunk of one element, with room for more on the side where the list grows.
@@ -23,10 +30,6 @@ impl ListChunk {
     /// A chunk of entries in a listpack's encoding.
     pub(super) fn from_entries(entries: &[u8]) -> Self {
         Self(SharedBlock::from_bytes(entries))
-    }
-
-    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
-        self.0.defragment(defragmenter);
     }
 
     #[inline]

@@ -39,10 +39,7 @@ impl ChunkedList {
 
     /// See [`super::List::defragment`].
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        self.tree.change_unshared(from, |chunk| {
-            chunk.defragment(defragmenter);
-            !defragmenter.is_spent()
-        })
+        self.tree.defragment(from, defragmenter)
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {

@@ -6,6 +6,7 @@ mod chunked;
 mod tests;
 
 use std::ops::Range;
+use std::ptr::NonNull;
 
 use chunked::{ChunkedList, ListCursor};
 
@@ -65,7 +66,16 @@ impl List {
                 pack.defragment(defragmenter);
                 0
             }
-            Self::Chunked(chunked) => chunked.defragment(from, defragmenter),
+            Self::Chunked(chunked) => {
+                if from == 0
+                    && defragmenter.wants(NonNull::from(&**chunked).cast())
+                    && let Self::Chunked(old) = std::mem::take(self)
+                {
+                    *self = Self::Chunked(Box::new(*old));
+                }
+                let Self::Chunked(chunked) = self else { return 0 };
+                chunked.defragment(from, defragmenter)
+            }
         }
     }
 

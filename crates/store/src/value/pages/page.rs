@@ -123,10 +123,20 @@ impl Page {
         }
     }
 
-    /// Moves the page if it lies in sparsely used memory and has no other owner.
+    /// Moves the page if it lies in sparsely used memory and has no other owner. So do the
+    /// strings outside.
     pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
-        if self.is_unique() && defragmenter.wants(self.block.cast()) {
+        if !self.is_unique() {
+            return;
+        }
+        if defragmenter.wants(self.block.cast()) {
             *self = self.copy(self.len(), self.live());
+        }
+        if self.header().outside {
+            for index in 0..self.len() {
+                // SAFETY: *sole*: we are the block's only owner, and borrowed exclusively.
+                unsafe { record::move_outside(self.record(index), defragmenter) };
+            }
         }
     }
 

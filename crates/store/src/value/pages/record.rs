@@ -19,9 +19,10 @@
 //!   through it as long as the page has the record.
 
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::value::SharedString;
+use crate::value::{Defragmenter, SharedString};
 
 /// The longest string that lies inside its page.
 pub const INLINE_MAX: usize = 512;
@@ -36,7 +37,8 @@ pub enum RecordText<'a> {
 /// A string that lies outside its page.
 #[derive(Clone, Copy, Debug)]
 pub struct Outside<'a> {
-    pointer: *const Vec<u8>,
+    /// Where the record has the pointer.
+    at: *const u8,
     page: PhantomData<&'a SharedString>,
 }
 
@@ -79,10 +81,17 @@ impl<'a> RecordText<'a> {
 }
 
 impl<'a> Outside<'a> {
+    #[inline(always)]
+    fn pointer(self) -> *const Vec<u8> {
+        // SAFETY: *written*: a pointer lies there, at any alignment, as long as the page is
+        // borrowed.
+        unsafe { self.at.cast::<*const Vec<u8>>().read_unaligned() }
+    }
+
     pub fn bytes(self) -> &'a [u8] {
         // SAFETY: *owned*: the string lives while the page has the record, which is borrowed for
         // 'a. No owner changes a string that is shared.
-        unsafe { &*self.pointer }
+        unsafe { &*self.pointer() }
     }
 
     /// Another owner, for a caller that needs the string longer than the page.
@@ -90,8 +99,8 @@ impl<'a> Outside<'a> {
         // SAFETY: *owned*: the pointer is an `Arc`'s, whose count includes the page's reference. It
         // is raised by one, and the result owns that reference.
         unsafe {
-            Arc::increment_strong_count(self.pointer);
-            Arc::from_raw(self.pointer)
+            Arc::increment_strong_count(self.pointer());
+            Arc::from_raw(self.pointer())
         }
     }
 }
@@ -284,7 +293,7 @@ pub(super) unsafe fn read<'a>(at: *const u8, values: bool) -> TableRecord<'a> {
             };
             expire_ms = read_expiry(&mut end);
             if head == VALUE_SHORT_MAX + 2 {
-                value = Some(outside(end));
+                value = Some(RecordText::Outside(Outside { at: end, page: PhantomData }));
                 end = end.add(POINTER);
             } else {
                 value = Some(RecordText::Inline(std::slice::from_raw_parts(end, len)));
@@ -310,11 +319,34 @@ pub(super) unsafe fn count_outside(record: TableRecord<'_>, taken: bool) {
             // afterwards.
             unsafe {
                 if taken {
-                    Arc::increment_strong_count(outside.pointer);
+                    Arc::increment_strong_count(outside.pointer());
                 } else {
-                    Arc::decrement_strong_count(outside.pointer);
+                    Arc::decrement_strong_count(outside.pointer());
                 }
             }
+        }
+    }
+}
+
+/// Moves the strings that a record keeps outside, unless they have other owners.
+///
+/// # Safety
+/// The record's page is borrowed exclusively and is its block's only owner, and no part of the
+/// record is used meanwhile.
+pub(super) unsafe fn move_outside(record: TableRecord<'_>, defragmenter: &mut Defragmenter<'_>) {
+    for text in [Some(record.key), record.value].into_iter().flatten() {
+        if let RecordText::Outside(outside) = text {
+            // SAFETY: *owned*: the pointer is an `Arc`'s, to which the page has a reference. That
+            // reference is only borrowed: if the allocator panics, the page still has it.
+            let mut shared = ManuallyDrop::new(unsafe { Arc::from_raw(outside.pointer()) });
+            if let Some(string) = Arc::get_mut(&mut shared) {
+                defragmenter.vector(string);
+            }
+            defragmenter.counted(&mut *shared);
+            let pointer = Arc::into_raw(ManuallyDrop::into_inner(shared));
+            // SAFETY: the caller lets us change the record, and the pointer lies there. Nothing is
+            // between the move of what it points to and this.
+            unsafe { outside.at.cast_mut().cast::<*const Vec<u8>>().write_unaligned(pointer) };
         }
     }
 }
@@ -413,19 +445,9 @@ unsafe fn read_text<'a>(
             let len = usize::from(at.cast::<u16>().read_unaligned());
             (RecordText::Inline(std::slice::from_raw_parts(at.add(2), len)), at.add(2 + len))
         } else {
-            (outside(at), at.add(POINTER))
+            (RecordText::Outside(Outside { at, page: PhantomData }), at.add(POINTER))
         }
     }
-}
-
-/// A string that lies outside.
-///
-/// # Safety
-/// At `at` lies a pointer that `write_text` wrote, in a record that its page keeps for 'a.
-unsafe fn outside<'a>(at: *const u8) -> RecordText<'a> {
-    // SAFETY: *written*: a pointer lies there, at any alignment.
-    let pointer = unsafe { at.cast::<*const Vec<u8>>().read_unaligned() };
-    RecordText::Outside(Outside { pointer, page: PhantomData })
 }
 
 const EXPIRES: u8 = 0x80;

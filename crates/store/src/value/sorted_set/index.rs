@@ -29,12 +29,9 @@ impl Index {
         Self { pages, len: 0 }
     }
 
-    /// Moves pages from a number on. Returns what `Directory::change_unshared` does.
+    /// Moves pages from a number on. Returns what `Directory::defragment` does.
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        self.pages.change_unshared(from, |page| {
-            page.defragment(defragmenter);
-            !defragmenter.is_spent()
-        })
+        self.pages.defragment(from, defragmenter)
     }
 
     pub(super) fn insert(&mut self, position: u32, leaf: u32) {

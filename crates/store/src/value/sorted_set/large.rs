@@ -8,6 +8,7 @@ use super::leaf::{Leaf, ScoredMember};
 use crate::hash::{Hasher, KeyHash};
 use crate::value::Defragmenter;
 use crate::value::cow::Cow;
+use crate::value::defrag::Movable;
 use crate::value::directory::Directory;
 use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
@@ -31,6 +32,12 @@ struct Separator {
     member: Box<[u8]>,
 }
 
+impl Movable for Separator {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        defragmenter.bytes(&mut self.member);
+    }
+}
+
 /// A position in the order: a leaf, and the index of one of its elements.
 #[derive(Clone, Copy)]
 pub(super) struct SortedSetCursor {
@@ -47,20 +54,28 @@ impl LargeSortedSet {
         Self { tree: Tree::new(0, 0), leaves, free: Vec::new(), index }
     }
 
-    /// See [`super::SortedSet::defragment`]. The parts are the leaves, and then the index's pages.
+    /// See [`super::SortedSet::defragment`]. The parts are the leaves, then the index's pages, and
+    /// then the elements of the tree.
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        let leaves = self.leaves.len();
+        let pages_at = self.leaves.len();
+        let tree_at = pages_at + self.index.pages();
         let mut part = from;
-        if part < leaves {
-            part = self.leaves.change_unshared(part, |leaf| {
-                leaf.defragment(defragmenter);
-                !defragmenter.is_spent()
-            });
+        if part == 0 {
+            defragmenter.vector(&mut self.free);
         }
-        if part >= leaves && !defragmenter.is_spent() {
-            part = leaves + self.index.defragment(part - leaves, defragmenter);
+        if part < pages_at {
+            part = self.leaves.defragment(part, defragmenter);
         }
-        if part < leaves + self.index.pages() { part } else { 0 }
+        if (pages_at..tree_at).contains(&part) && !defragmenter.is_spent() {
+            part = pages_at + self.index.defragment(part - pages_at, defragmenter);
+        }
+        if part >= tree_at && !defragmenter.is_spent() {
+            match self.tree.defragment(part - tree_at, defragmenter) {
+                0 => return 0,
+                element => part = tree_at + element,
+            }
+        }
+        part
     }
 
     /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns

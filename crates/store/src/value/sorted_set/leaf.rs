@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 
 use crate::value::Defragmenter;
+use crate::value::defrag::Movable;
 use crate::value::shared_block::SharedBlock;
 use crate::value::tags::{self, TagMatches};
 
@@ -24,13 +25,15 @@ pub(super) struct ScoredMember<'a> {
     pub tag: u8,
 }
 
+impl Movable for Leaf {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+        self.0.defragment(defragmenter);
+    }
+}
+
 impl Leaf {
     pub(super) fn new() -> Self {
         Self(SharedBlock::from_bytes(&[0; HEADER]))
-    }
-
-    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
-        self.0.defragment(defragmenter);
     }
 
     /// A leaf with one element.

@@ -75,7 +75,9 @@ impl SortedSet {
                 0
             }
             Self::Large(large) => {
-                large.get_mut().map_or(0, |large| large.defragment(from, defragmenter))
+                let large =
+                    if from == 0 { large.defragment(defragmenter) } else { large.get_mut() };
+                large.map_or(0, |large| large.defragment(from, defragmenter))
             }
         }
     }

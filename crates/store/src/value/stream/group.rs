@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use super::StreamId;
 use super::id_map::{IdMap, IdMapIter, Keyed};
+use crate::value::Defragmenter;
+use crate::value::defrag::Movable;
 
 /// A consumer group.
 #[derive(Clone, Default)]
@@ -58,9 +60,43 @@ impl Pending {
     }
 }
 
+impl Movable for Pending {
+    fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
+}
+
 impl ConsumerGroup {
     pub fn new(last_id: StreamId, entries_read: Option<u64>) -> Self {
         Self { last_id, entries_read, ..Self::default() }
+    }
+
+    /// How many parts there are for [`Self::defragment`].
+    pub(super) fn parts(&self) -> usize {
+        let consumers = self.consumers.iter().flatten();
+        1 + self.pending.parts() + consumers.map(|it| it.pending.parts()).sum::<usize>()
+    }
+
+    /// Moves blocks from one part on. Returns the part to continue with; the number of parts at the
+    /// end.
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        if from == 0 {
+            defragmenter.vector(&mut self.consumers);
+            defragmenter.vector(&mut self.free);
+            defragmenter.map(&mut self.names);
+        }
+        let (mut start, mut part) = (1, from.max(1));
+        let end = start + self.pending.parts();
+        if part < end {
+            part = start + self.pending.defragment(part - start, defragmenter);
+        }
+        start = end;
+        for consumer in self.consumers.iter_mut().flatten() {
+            let end = start + consumer.pending.parts();
+            if part < end && !defragmenter.is_spent() {
+                part = start + consumer.pending.defragment(part - start, defragmenter);
+            }
+            start = end;
+        }
+        part
     }
 
     // Consumers.

@@ -6,11 +6,17 @@ use std::collections::VecDeque;
 use std::mem::offset_of;
 
 use super::StreamId;
+use crate::value::Defragmenter;
 use crate::value::cow::Cow;
+use crate::value::defrag::Movable;
 
 /// A record that has an ID, by which it is found. The ID does not change.
 pub trait Keyed: Clone {
     fn id(&self) -> StreamId;
+}
+
+impl Movable for StreamId {
+    fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
 }
 
 impl Keyed for StreamId {
@@ -143,19 +149,6 @@ impl<T: Keyed> IdMap<T> {
 
     pub fn get_mut(&mut self, id: StreamId) -> Option<&mut T> {
         self.record_mut(self.place_of(id)?)
-    }
-
-    /// Calls `f` with all records of the page with this number, unless a clone shares it. Returns
-    /// the number of the next page; 0 at the end. The last record counts as a page.
-    pub(super) fn change_unshared(&mut self, page: usize, mut f: impl FnMut(&mut T)) -> usize {
-        match self.pages.get_mut(page) {
-            Some(records) => records.get_mut().into_iter().flatten().for_each(f),
-            None => {
-                self.last.iter_mut().for_each(&mut f);
-                return 0;
-            }
-        }
-        page + 1
     }
 
     pub fn first_mut(&mut self) -> Option<&mut T> {
@@ -304,6 +297,34 @@ impl<T: Keyed> IdMap<T> {
                 self.pages[lower].make_mut().extend(upper.iter().cloned());
             }
         }
+    }
+}
+
+impl<T: Movable> IdMap<T> {
+    /// How many parts there are for [`Self::defragment`]. The last record counts as a page.
+    pub(super) fn parts(&self) -> usize {
+        self.pages.len() + 1
+    }
+
+    /// Moves blocks of pages and their records, from a page on, except those of pages that a clone
+    /// shares. Returns the page to continue with; the number of parts at the end.
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        if from == 0 {
+            defragmenter.queue(&mut self.pages);
+        }
+        for (number, page) in self.pages.iter_mut().enumerate().skip(from) {
+            if let Some(records) = page.defragment(defragmenter) {
+                defragmenter.queue(records);
+                records.iter_mut().for_each(|record| record.defragment(defragmenter));
+            }
+            if defragmenter.is_spent() {
+                return number + 1;
+            }
+        }
+        if let Some(last) = &mut self.last {
+            last.defragment(defragmenter);
+        }
+        self.parts()
     }
 }
 

@@ -98,9 +98,25 @@ impl Stream {
         Self(Box::default())
     }
 
-    /// See [`Collection::defragment`](super::Collection::defragment). Moves blocks of entries.
+    /// See [`Collection::defragment`](super::Collection::defragment). The parts are those of the
+    /// entries, and then those of the groups.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        self.0.log.nodes.change_unshared(from, |node| node.defragment(defragmenter))
+        if from == 0 {
+            defragmenter.boxed(&mut self.0);
+        }
+        let StreamParts { log, groups } = &mut *self.0;
+        let groups_at = log.nodes.parts();
+        let mut part = from;
+        if part < groups_at {
+            part = log.nodes.defragment(part, defragmenter);
+        }
+        if part >= groups_at && (!defragmenter.is_spent() || groups.is_empty()) {
+            match groups.defragment(part - groups_at, defragmenter) {
+                0 => return 0,
+                next => part = groups_at + next,
+            }
+        }
+        part
     }
 
     #[inline]
@@ -457,6 +473,30 @@ impl StreamLog {
 }
 
 impl Groups {
+    /// Moves blocks from one part on. Returns the part to continue with; 0 at the end.
+    fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        let Some(groups) = &mut self.0 else { return 0 };
+        if from == 0 {
+            defragmenter.boxed(groups);
+            defragmenter.map(groups);
+        }
+        let (mut start, mut part) = (0, from);
+        for group in groups.values_mut() {
+            let end = start + group.parts();
+            if part < end {
+                let is_begin = part == start;
+                let own = if is_begin { group.defragment(defragmenter) } else { group.get_mut() };
+                part =
+                    own.map_or(end, |group| start + group.defragment(part - start, defragmenter));
+                if defragmenter.is_spent() {
+                    return part;
+                }
+            }
+            start = end;
+        }
+        0
+    }
+
     /// Adds a group. `false`: the name exists.
     pub fn add(&mut self, name: &[u8], group: ConsumerGroup) -> bool {
         let groups = self.0.get_or_insert_default();

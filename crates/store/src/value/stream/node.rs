@@ -17,6 +17,7 @@
 use std::mem::offset_of;
 
 use super::{Keyed, StreamId, StreamLimits};
+use crate::value::defrag::Movable;
 use crate::value::listpack::format::{Encoded, ListpackWriter, OVERHEAD_MAX, decode};
 use crate::value::shared_block::{SharedBlock, Slack};
 use crate::value::{Defragmenter, Item};
@@ -65,16 +66,18 @@ impl Keyed for StreamNode {
     }
 }
 
-impl StreamNode {
-    /// The offset of the fields that a new entry changes.
-    pub(super) const CHANGING_AT: usize = offset_of!(Self, last);
-
-    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+impl Movable for StreamNode {
+    fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
         self.block.defragment(defragmenter);
         if let Some(rest) = &mut self.rest {
             rest.defragment(defragmenter);
         }
     }
+}
+
+impl StreamNode {
+    /// The offset of the fields that a new entry changes.
+    pub(super) const CHANGING_AT: usize = offset_of!(Self, last);
 
     /// An empty node with these fields, for entries from `master` on.
     pub fn new<'a>(
