@@ -81,6 +81,27 @@ fn it_names_what_it_passes_over() {
     assert!(log.contains("command line: 'rdma-port \"1\"' is passed over"), "{log}");
 }
 
+/// What a client sent that is no command is in the log of who looks for it, unless users' data
+/// stays out of it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_tells_of_a_client_that_sends_no_commands() {
+    for (hides, shown) in [("yes", "*redacted*"), ("no", "*2\\r\\n$3\\r\\nGET\\r\\n$secret\\r\\n")]
+    {
+        let options = ["--loglevel", "verbose", "--hide-user-data-from-log", hides];
+        let server = TestServer::bobbin(&options);
+        let mut client = server.connect();
+        client.send_raw(b"*2\r\n$3\r\nGET\r\n$secret\r\n").expect("it is sent");
+        let expected = ReplyFrame::error("ERR Protocol error: invalid bulk length");
+        assert_eq!(client.receive().expect("the error"), expected);
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains("Protocol error: invalid bulk length"));
+        let line = line.unwrap_or_else(|| panic!("no line of the error in {log}"));
+        assert!(line.contains(" addr=127.0.0.1:"), "{line}");
+        assert!(line.ends_with(&format!(" Query buffer: {shown}")), "{line}");
+    }
+}
+
 /// A last snapshot that cannot be written keeps the server alive, and the log says how to end it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
