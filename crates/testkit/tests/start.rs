@@ -81,6 +81,23 @@ fn it_names_what_it_passes_over() {
     assert!(log.contains("command line: 'rdma-port \"1\"' is passed over"), "{log}");
 }
 
+/// `rename-command` may name a command by what an earlier line calls it, and by nothing else.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_renamed_command_can_be_renamed_again() {
+    let twice = ["--rename-command", "ECHO", "Rain", "--rename-command", "rain", "SNOW"];
+    let server = TestServer::bobbin(&twice);
+    let mut client = server.connect();
+    assert_eq!(client.say("snow flakes"), ReplyFrame::bulk("flakes"));
+    for gone in ["ECHO flakes", "RAIN flakes"] {
+        assert!(client.say(gone).is_error(), "{gone}");
+    }
+    let line = ["--rename-command", "ECHO", "Rain", "--rename-command", "ECHO", "Hail"];
+    let output = Command::new(peers::bobbin()).args(line).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No such command in rename-command"), "{said}");
+}
+
 /// What a client sent that is no command is in the log of who looks for it, unless users' data
 /// stays out of it.
 #[test]
