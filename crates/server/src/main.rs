@@ -194,9 +194,7 @@ struct Named {
 
 impl Directives for Named {
     fn rename_command(&mut self, from: &[u8], to: &[u8]) -> Result<(), String> {
-        let known = process::families().into_iter().flatten();
-        if !known.into_iter().any(|command| command.row.name.as_bytes().eq_ignore_ascii_case(from))
-        {
+        if !Registry::has(&process::families(), &self.commands, from) {
             return Err("No such command in rename-command".into());
         }
         self.commands.push((from.to_vec(), to.to_vec()));

@@ -359,6 +359,33 @@ fn a_deletion_is_logged_as_the_option_for_it_says() {
     assert_eq!(told, ["DEL replaced", "UNLINK set", "DEL popped"]);
 }
 
+/// A time is logged as one that holds whenever it is read, in the client's own words where it came
+/// as such a time.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_time_of_a_key_is_logged_as_the_client_gave_it() {
+    let folder = Folder::new();
+    let server = start(&folder, &[]);
+    let mut client = server.connect();
+    for line in [
+        "set a 1 pxat 5000000000777",
+        "Set a 2 nx Pxat 5000000000778",
+        "SET a 3 XX pXaT 5000000000779 get",
+        "SET a 4 IFEQ 3 PXAT 5000000000780",
+        "set a 5 exat 5000000000",
+    ] {
+        client.say(line);
+    }
+    let expected = [
+        "SELECT 0",
+        "set a 1 pxat 5000000000777",
+        "SET a 3 pXaT 5000000000779",
+        "SET a 4 PXAT 5000000000780",
+        "set a 5 PXAT 5000000000000",
+    ];
+    assert_eq!(logged(&folder), expected);
+}
+
 /// The commands in the first increment of the log.
 fn logged(folder: &Folder) -> Vec<String> {
     let told = fs::read(folder.log().join("appendonly.aof.1.incr.aof")).expect("it is there");

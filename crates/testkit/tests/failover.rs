@@ -164,14 +164,21 @@ fn when_the_time_is_over_it_is_given_up_or_forced() {
     until(|| primary.info("master_failover_state") == "no-failover");
     assert!(primary.log().contains("aborted: Replica never caught up before timeout"));
     assert_eq!(primary.connect().say("SET a 2"), ReplyFrame::simple("OK"));
+    let mut blocked = primary.connect();
+    blocked.send(&["BLPOP", "none", "0"]).expect("it is sent");
+    until(|| primary.info("blocked_clients") == "1");
     let words = format!("{} TIMEOUT 50 FORCE", to(&replica));
     assert_eq!(failover(&primary, &words), ReplyFrame::simple("OK"));
     until(|| primary.info("master_failover_state") == "failover-in-progress");
     assert_eq!(primary.info("role"), "slave");
+    assert_eq!(primary.info("blocked_clients"), "1");
     // It may still be called off, and leads again.
     assert_eq!(failover(&primary, "ABORT"), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("role"), "master");
     assert_eq!(primary.connect().say("SET a 3"), ReplyFrame::simple("OK"));
+    // Who was blocked goes on waiting.
+    assert_eq!(primary.connect().say("RPUSH none x"), ReplyFrame::integer(1));
+    assert_eq!(blocked.receive().expect("it answers").items()[1], ReplyFrame::bulk("x"));
     assert!(primary.log().contains("time out exceeded, failing over."));
     replica.signal("CONT");
 }

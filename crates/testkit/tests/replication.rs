@@ -101,6 +101,26 @@ fn a_record_beyond_the_output_limit_is_in_a_copy() {
     same(&[&primary, &replica]);
 }
 
+/// A replica that was dropped for what the backlog has would only ask for the same again.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn what_the_backlog_has_is_within_both_limits() {
+    let limit = ["--client-output-buffer-limit", "replica 64kb 64kb 0"];
+    let backlog = ["--repl-backlog-size", "64mb"];
+    let (primary, replica) = (start(&[limit, backlog].concat()), start(&[]));
+    follow(&replica, &primary);
+    primary.settle(&[&replica]);
+    replica.stop();
+    let value = "v".repeat(1 << 20);
+    for _ in 0..32 {
+        primary.connect().call(&["SET", "key", &value]).expect("it answers");
+    }
+    replica.signal("CONT");
+    primary.settle(&[&replica]);
+    assert_eq!(primary.info("client_output_buffer_limit_disconnections"), "0");
+    assert_eq!(primary.info("sync_full"), "1");
+}
+
 /// Sentinel reads how long a replica has had no primary, and replaces none by one whose data is too
 /// old.
 #[test]

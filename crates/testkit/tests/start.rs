@@ -81,6 +81,44 @@ fn it_names_what_it_passes_over() {
     assert!(log.contains("command line: 'rdma-port \"1\"' is passed over"), "{log}");
 }
 
+/// `rename-command` may name a command by what an earlier line calls it, and by nothing else.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_renamed_command_can_be_renamed_again() {
+    let twice = ["--rename-command", "ECHO", "Rain", "--rename-command", "rain", "SNOW"];
+    let server = TestServer::bobbin(&twice);
+    let mut client = server.connect();
+    assert_eq!(client.say("snow flakes"), ReplyFrame::bulk("flakes"));
+    for gone in ["ECHO flakes", "RAIN flakes"] {
+        assert!(client.say(gone).is_error(), "{gone}");
+    }
+    let line = ["--rename-command", "ECHO", "Rain", "--rename-command", "ECHO", "Hail"];
+    let output = Command::new(peers::bobbin()).args(line).output().expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("No such command in rename-command"), "{said}");
+}
+
+/// What a client sent that is no command is in the log of who looks for it, unless users' data
+/// stays out of it.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn it_tells_of_a_client_that_sends_no_commands() {
+    for (hides, shown) in [("yes", "*redacted*"), ("no", "*2\\r\\n$3\\r\\nGET\\r\\n$secret\\r\\n")]
+    {
+        let options = ["--loglevel", "verbose", "--hide-user-data-from-log", hides];
+        let server = TestServer::bobbin(&options);
+        let mut client = server.connect();
+        client.send_raw(b"*2\r\n$3\r\nGET\r\n$secret\r\n").expect("it is sent");
+        let expected = ReplyFrame::error("ERR Protocol error: invalid bulk length");
+        assert_eq!(client.receive().expect("the error"), expected);
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains("Protocol error: invalid bulk length"));
+        let line = line.unwrap_or_else(|| panic!("no line of the error in {log}"));
+        assert!(line.contains(" addr=127.0.0.1:"), "{line}");
+        assert!(line.ends_with(&format!(" Query buffer: {shown}")), "{line}");
+    }
+}
+
 /// A last snapshot that cannot be written keeps the server alive, and the log says how to end it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

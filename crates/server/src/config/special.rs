@@ -19,6 +19,15 @@ pub struct OutputLimit {
     pub soft_s: i64,
 }
 
+impl OutputLimit {
+    /// The limits that there are, raised to as many bytes.
+    pub fn at_least(self, bytes: u64) -> Self {
+        let raised = |limit: u64| if limit == 0 { 0 } else { limit.max(bytes) };
+        let (hard_bytes, soft_bytes) = (raised(self.hard_bytes), raised(self.soft_bytes));
+        Self { hard_bytes, soft_bytes, ..self }
+    }
+}
+
 pub(super) fn bind(words: &[&[u8]], _: &[u8]) -> Result<Vec<u8>, String> {
     // A quoted word of a file may have spaces. It becomes several words when it is written again.
     let addresses = words.join(&b' ');

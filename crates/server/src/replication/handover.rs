@@ -9,6 +9,7 @@ use super::failover::{
     BY_HAND, FailoverPhase, FailoverRequest, FailoverStep, FailoverTarget, ReplicaPosition,
 };
 use super::replica::{Replica, ReplicaState};
+use crate::engine::blocking;
 use crate::engine::command::{Data, Failure};
 use crate::engine::server::Server;
 use crate::engine::server::pause::PauseReason;
@@ -84,7 +85,10 @@ impl Replication {
                 }
                 server.unpause_clients(PauseReason::Failover);
             }
-            FailoverStep::Done => server.unpause_clients(PauseReason::Failover),
+            FailoverStep::Done => {
+                blocking::dismiss_all(server);
+                server.unpause_clients(PauseReason::Failover);
+            }
         }
         data.recorder.refresh();
         data.conditions.may_expire = server.may_expire(data.conditions.now_ms);

@@ -196,7 +196,10 @@ impl Replication {
         server.switches.set(Switch::REPLICA, true);
         server.services.follow_role(&server.config, true);
         self.follow_count(server);
-        blocking::dismiss_all(server);
+        // A failover may yet be given up: its clients wait until it is done.
+        if self.failover_phase() == FailoverPhase::None {
+            blocking::dismiss_all(server);
+        }
         Ok(())
     }
 

@@ -75,6 +75,11 @@ pub struct ParsedInput {
 }
 
 impl ParsedInput {
+    /// The bytes that were not parsed. After an error they begin with the command that has it.
+    pub fn rest(&self) -> &[u8] {
+        &self.input[self.consumed..]
+    }
+
     /// Discards what was found behind the first `end` bytes. The rest is parsed again later.
     pub const fn halt_at(&mut self, end: usize) {
         self.consumed = end;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::Worker;
 use crate::base::clock::has_come;
+use crate::config::OutputLimit;
 use crate::engine::buffers::output::Arena;
 use crate::engine::client::connection::Connection;
 use crate::engine::client::describe;
@@ -31,7 +32,7 @@ impl ReplyLimit {
 
     pub fn new(server: &Server, connection: &Connection, arena: &Arena) -> Self {
         let hard = if is_known(server, connection) {
-            let limit = server.config.output_limit(describe::class(&connection.client.info));
+            let limit = output_limit(server, connection);
             if limit.hard_bytes == 0 {
                 return Self(usize::MAX);
             }
@@ -83,19 +84,27 @@ pub(crate) fn is_known(server: &Server, connection: &Connection) -> bool {
     connection.client.rights.authenticated || !server.acl.demands_password()
 }
 
+/// The limits of a connection's unsent output. A replica may always have as much waiting as it
+/// could ask for again: if it were dropped for less, it would be sent the same once more.
+#[inline]
+fn output_limit(server: &Server, connection: &Connection) -> OutputLimit {
+    let limit = server.config.output_limit(describe::class(&connection.client.info));
+    match connection.client.feeder {
+        Some(_) => limit.at_least(server.config.repl_backlog_size()),
+        None => limit,
+    }
+}
+
 /// Whether a connection has more unsent output than its class may have.
 fn is_over_output_limit(server: &Server, connection: &mut Connection, now_ms: i64) -> bool {
-    let limit = server.config.output_limit(describe::class(&connection.client.info));
+    let limit = output_limit(server, connection);
     let output_bytes = connection.output_memory();
     let feeder = connection.client.feeder.as_ref();
     let bytes = feeder.map_or(output_bytes as u64, |feeder| feeder.waiting_bytes(output_bytes));
     if !is_known(server, connection) && bytes >= (UNCOUNTED + UNAUTHENTICATED_OUTPUT_MAX) as u64 {
         return true;
     }
-    // A replica may have as much waiting as it could ask for again.
-    let is_fed = connection.client.feeder.is_some();
-    let spared = if is_fed { server.config.repl_backlog_size() } else { 0 };
-    if limit.hard_bytes > 0 && bytes >= limit.hard_bytes.max(spared) {
+    if limit.hard_bytes > 0 && bytes >= limit.hard_bytes {
         return true;
     }
     let since_ms = &mut connection.output.over_soft_since_ms;
@@ -192,7 +201,7 @@ impl Worker {
     pub(crate) fn check_job(&mut self, slot: u32, reply_bytes: usize, sent: usize) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let bytes = connection.output_memory() + reply_bytes;
-        let limit = self.server.config.output_limit(describe::class(&connection.client.info));
+        let limit = output_limit(self.server, connection);
         connection.client.info.output_bytes.store(bytes, Ordering::Relaxed);
         if limit.hard_bytes > 0 && bytes.max(sent + reply_bytes) as u64 >= limit.hard_bytes {
             // Freed now, so that the next job finds the memory.

@@ -140,6 +140,7 @@ impl Worker {
             self.data.offer(std::iter::empty());
         }
         if let Some(error) = span.found.error {
+            connection.log_protocol_error(self.server, error, span.found.rest());
             error.append_reply(&mut self.arena.bytes);
             connection.client.close();
         }

@@ -168,9 +168,15 @@ pub(super) fn delifeq(call: &mut Call<'_>) -> Outcome {
 fn propagate_expiring(call: &mut Call<'_>, index: usize, expire_ms: i64) {
     if call.data.is_logged() && !call.data.is_past(expire_ms) {
         let mut digits = itoa::Buffer::new();
-        let name = if index == 2 { call.args[0] } else { b"SET" };
         let (value, digits) = (call.args[index], digits.format(expire_ms).as_bytes());
-        call.data.propagate(&[name, call.args[1], value, b"PXAT", digits]);
+        let (mut name, mut option): (&[u8], &[u8]) = (b"SET", b"PXAT");
+        if index == 2 {
+            // As in Valkey, words stay the client's, if it gave the time in this form.
+            name = call.args[0];
+            let mut options = call.args[3..].iter().copied();
+            option = options.rfind(|word| word.eq_ignore_ascii_case(b"PXAT")).unwrap_or(option);
+        }
+        call.data.propagate(&[name, call.args[1], value, option, digits]);
     }
 }
 

@@ -39,6 +39,15 @@ pub fn line_for_log(server: &Server, info: &ClientInfo, now_ms: i64) -> String {
     line
 }
 
+/// The beginning of what a client sent, for the server's log: `hide-user-data-from-log` keeps it
+/// out.
+pub fn input_for_log(server: &Server, input: &[u8]) -> String {
+    match server.config.hide_user_data_from_log() {
+        true => REDACTED.into(),
+        false => input[..input.len().min(INPUT_SHOWN_MAX)].escape_ascii().to_string(),
+    }
+}
+
 /// How names are shown.
 #[derive(Clone, Copy)]
 struct Shown {
@@ -170,6 +179,8 @@ const FLAGS: [(u32, char); 15] = [
 ];
 /// Stands for `redirect_broken`, which other threads set.
 const BROKEN: u32 = 0;
+/// How many bytes of a client's input the log shows.
+const INPUT_SHOWN_MAX: usize = 128;
 /// Valkey's word for hidden data.
 const REDACTED: &str = "*redacted*";
 /// How much of a name is kept in a log of many lines: as much as SLOWLOG keeps.

@@ -75,6 +75,15 @@ impl Registry {
         Ok(registry)
     }
 
+    /// Whether there is a command called `name` once `renamed` holds, whose lines count in their
+    /// order: a name that one gives away may be given to another command, or be taken again.
+    pub fn has(families: &[&[Command]], renamed: &[(Vec<u8>, Vec<u8>)], name: &[u8]) -> bool {
+        let is_name = |other: &[u8]| other.eq_ignore_ascii_case(name);
+        let mut rows = families.iter().flat_map(|family| family.iter());
+        let first = rows.any(|command| is_name(command.row.name.as_bytes()));
+        renamed.iter().fold(first, |known, (old, new)| is_name(new) || known && !is_name(old))
+    }
+
     fn register(&mut self, command: &'static Command) -> &'static Registered {
         // The id of the container comes first, the ids of its subcommands follow.
         let (id, first) = (self.commands.len(), self.commands.len() + 1);

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use bobbin_io::Token;
-use bobbin_resp::Parser;
+use bobbin_resp::{Parser, ProtocolError};
 
 use self::large::LargeArguments;
 use crate::engine::buffers::input::ConnectionInput;
@@ -132,6 +132,17 @@ impl Connection {
         }
         self.client.discard = true;
         self.closing = true;
+    }
+
+    /// Logs, with `loglevel verbose`, that `rest`, which the client sent, does not begin with a
+    /// command: so a broken client can be found.
+    #[cold]
+    pub fn log_protocol_error(&self, server: &Server, error: ProtocolError, rest: &[u8]) {
+        if log::log_enabled!(log::Level::Debug) {
+            let line = describe::line_for_log(server, &self.client.info, server.clock.now_ms());
+            let shown = describe::input_for_log(server, rest);
+            log::debug!("{error}, sent by client: {line} Query buffer: {shown}");
+        }
     }
 
     /// Bytes of memory that wait for the peer.
