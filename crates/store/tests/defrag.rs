@@ -307,7 +307,7 @@ impl Recorder {
 // SAFETY: all work is the system's allocator's. The default `realloc` calls the other two.
 unsafe impl GlobalAlloc for Recorder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the same conditions.
+        // SAFETY: the caller keeps to the conditions of this function, which are the system's.
         let block = unsafe { System.alloc(layout) };
         Self::note(|record| {
             record.count += 1;
@@ -318,7 +318,7 @@ unsafe impl GlobalAlloc for Recorder {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         Self::note(|record| _ = record.live.remove(&block.addr()));
-        // SAFETY: the same conditions.
+        // SAFETY: the caller keeps to the conditions of this function. The system gave the block.
         unsafe { System.dealloc(block, layout) };
     }
 }

@@ -176,7 +176,7 @@ fn when_the_time_is_over_it_is_given_up_or_forced() {
     assert_eq!(failover(&primary, "ABORT"), ReplyFrame::simple("OK"));
     assert_eq!(primary.info("role"), "master");
     assert_eq!(primary.connect().say("SET a 3"), ReplyFrame::simple("OK"));
-    // Who was blocked goes on waiting.
+    // The blocked client goes on waiting.
     assert_eq!(primary.connect().say("RPUSH none x"), ReplyFrame::integer(1));
     assert_eq!(blocked.receive().expect("it answers").items()[1], ReplyFrame::bulk("x"));
     assert!(primary.log().contains("time out exceeded, failing over."));

@@ -98,7 +98,7 @@ fn a_renamed_command_can_be_renamed_again() {
     assert!(said.contains("No such command in rename-command"), "{said}");
 }
 
-/// What a client sent that is no command is in the log of who looks for it, unless users' data
+/// With `loglevel verbose` the log shows what a client sent that is no command, unless users' data
 /// stays out of it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

@@ -223,35 +223,11 @@ impl Utilization {
     /// Costs little while jemalloc has a thread in the background. Without one, leaving an arena
     /// that no other thread uses would give all of its unused pages back.
     fn enter_arena_of(&self, block: NonNull<u8>) {
-        let mut address = block.as_ptr();
-        let mut arena: c_uint = 0;
-        let mut size = size_of::<c_uint>();
         // SAFETY: the control takes an address and answers with a number of this type.
-        let found = unsafe {
-            tikv_jemalloc_sys::mallctlbymib(
-                self.lookup.as_ptr(),
-                self.lookup.len(),
-                (&raw mut arena).cast(),
-                &raw mut size,
-                (&raw mut address).cast(),
-                size_of::<*mut u8>(),
-            )
-        };
-        if found != 0 || self.arena.get() == Some(arena) {
-            return;
-        }
+        let arena: Option<c_uint> = unsafe { ask_about(block, &self.lookup) };
+        let Some(arena) = arena.filter(|arena| self.arena.get() != Some(*arena)) else { return };
         // SAFETY: the control takes a number of this type. Any arena that has blocks will do.
-        let entered = unsafe {
-            tikv_jemalloc_sys::mallctlbymib(
-                self.thread_arena.as_ptr(),
-                self.thread_arena.len(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                (&raw mut arena).cast(),
-                size_of::<c_uint>(),
-            )
-        };
-        if entered == 0 {
+        if unsafe { raw::write_mib(&self.thread_arena, arena) }.is_ok() {
             self.arena.set(Some(arena));
         }
     }
@@ -262,28 +238,38 @@ impl Utilization {
     ///
     /// The address lies in a block that is in use.
     fn is_sparse(&self, block: NonNull<u8>) -> bool {
-        let mut address = block.as_ptr();
-        let mut report = BlockReport::default();
-        let mut size = size_of::<BlockReport>();
         // SAFETY: the control takes an address and answers with six words, which `BlockReport` has.
         // The caller guarantees that the block is in use, so jemalloc knows its run.
-        let result = unsafe {
-            tikv_jemalloc_sys::mallctlbymib(
-                self.query.as_ptr(),
-                self.query.len(),
-                (&raw mut report).cast(),
-                &raw mut size,
-                (&raw mut address).cast(),
-                size_of::<*mut u8>(),
-            )
-        };
+        let report: Option<BlockReport> = unsafe { ask_about(block, &self.query) };
+        let Some(report) = report else { return false };
         let run = report.current_run..report.current_run + report.run_bytes;
-        result == 0
-            && report.run_free > 0
+        report.run_free > 0
             && !run.contains(&block.addr().get())
             && (report.run_blocks - report.run_free) * report.bin_blocks * 8
                 <= (report.bin_blocks - report.bin_free) * report.run_blocks * 9
     }
+}
+
+/// What a control answers about a block; `None` if it has no answer.
+///
+/// # Safety
+/// The control, whose looked up name is given, takes an address and answers with an `Answer`.
+unsafe fn ask_about<Answer: Default>(block: NonNull<u8>, control: &[usize]) -> Option<Answer> {
+    let mut address = block.as_ptr();
+    let mut answer = Answer::default();
+    let mut size = size_of::<Answer>();
+    // SAFETY: the caller knows the control. The pointers are to local variables of these sizes.
+    let result = unsafe {
+        tikv_jemalloc_sys::mallctlbymib(
+            control.as_ptr(),
+            control.len(),
+            (&raw mut answer).cast(),
+            &raw mut size,
+            (&raw mut address).cast(),
+            size_of::<*mut u8>(),
+        )
+    };
+    (result == 0).then_some(answer)
 }
 
 /// jemalloc's own report as text.

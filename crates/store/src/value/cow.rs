@@ -62,13 +62,17 @@ impl<T> Cow<T> {
         Some(unsafe { &mut self.block.as_mut().value })
     }
 
-    /// Moves the block if it lies in sparsely used memory. Returns the value, for changing it.
-    /// `None`: it is shared, and stays.
-    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) -> Option<&mut T> {
+    /// Returns the value, so that its parts from one on can be moved. With the first part, 0, its
+    /// own block moves if it lies in sparsely used memory. `None`: it is shared, and all stays.
+    pub(super) fn defragment(
+        &mut self,
+        from: usize,
+        defragmenter: &mut Defragmenter<'_>,
+    ) -> Option<&mut T> {
         if !self.block().owners.is_one() {
             return None;
         }
-        if defragmenter.wants(self.block.cast()) {
+        if from == 0 && defragmenter.wants(self.block.cast()) {
             // SAFETY: *counted*: the pointer came from a box, and we are the only owner. So the box
             // is ours until `block` is written again, and nothing panics before that.
             let old = unsafe { Box::from_raw(self.block.as_ptr()) };

@@ -167,5 +167,5 @@ impl Movable for Arc<[u8]> {
     fn defragment(&mut self, _: &mut Defragmenter<'_>) {}
 }
 
-/// A map of the standard library with so few entries has one node.
+/// A map of the standard library with so few entries has one node, or a few after deletions.
 const NODE_LEN_MAX: usize = 11;

@@ -72,8 +72,7 @@ impl<T: Clone + Movable> Directory<T> {
         while index < self.len {
             let (chunk, at) = (index / CHUNK_LEN, index % CHUNK_LEN);
             let chunk = &mut self.chunks[chunk];
-            let elements = if at == 0 { chunk.defragment(defragmenter) } else { chunk.get_mut() };
-            let Some(elements) = elements else {
+            let Some(elements) = chunk.defragment(at, defragmenter) else {
                 index += CHUNK_LEN - at;
                 continue;
             };

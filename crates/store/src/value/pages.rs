@@ -330,16 +330,14 @@ impl RecordTable {
     /// Moves blocks out of sparsely used memory, unless a clone shares them: those of one node and
     /// of some nodes behind it. Returns the node to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        let is_begin = from == 0;
-        let root = if is_begin { self.root.defragment(defragmenter) } else { self.root.get_mut() };
-        let Some(root) = root else { return 0 };
-        if is_begin {
+        let Some(root) = self.root.defragment(from, defragmenter) else { return 0 };
+        if from == 0 {
             defragmenter.vector(&mut root.index);
             defragmenter.vector(&mut root.nodes);
         }
         let last = root.nodes.len() - 1;
         for (number, slot) in root.nodes.iter_mut().enumerate().skip(from) {
-            let Some(node) = slot.node.defragment(defragmenter) else { continue };
+            let Some(node) = slot.node.defragment(0, defragmenter) else { continue };
             defragmenter.vector(&mut node.pages);
             for slot in &mut node.pages {
                 let before = slot.page.memory();

@@ -360,10 +360,8 @@ impl<L: Movable, S: Movable> Inner<L, S> {
         count: usize,
         defragmenter: &mut Defragmenter<'_>,
     ) -> usize {
-        let is_begin = from == 0;
-        let inner = if is_begin { node.defragment(defragmenter) } else { node.get_mut() };
-        let Some(inner) = inner else { return count };
-        if is_begin {
+        let Some(inner) = node.defragment(from, defragmenter) else { return count };
+        if from == 0 {
             defragmenter.vector(&mut inner.children);
         }
         let mut start = 0;

@@ -87,7 +87,7 @@ impl Gatherer {
         self.ask(age_max, false)
     }
 
-    /// The same with a sample of keys, which may not be older either.
+    /// Like [`Self::figures`], with a sample of keys that is not older either.
     pub(super) fn figures_with_keys(&self, age_max: Duration) -> MetricFigures {
         self.ask(age_max, true)
     }

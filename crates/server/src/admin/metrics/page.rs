@@ -93,6 +93,7 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
     }
+
     #[test]
     fn figures_cannot_end_their_element() {
         let html =

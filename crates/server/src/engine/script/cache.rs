@@ -170,7 +170,7 @@ impl Script {
         })
     }
 
-    /// The same script in other memory.
+    /// A copy in memory of its own. What runs have shown belongs to both.
     fn copy(&self) -> Self {
         Self {
             source: self.source.clone(),

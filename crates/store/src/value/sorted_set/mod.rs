@@ -75,8 +75,7 @@ impl SortedSet {
                 0
             }
             Self::Large(large) => {
-                let large =
-                    if from == 0 { large.defragment(defragmenter) } else { large.get_mut() };
+                let large = large.defragment(from, defragmenter);
                 large.map_or(0, |large| large.defragment(from, defragmenter))
             }
         }

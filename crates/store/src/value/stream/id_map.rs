@@ -313,7 +313,7 @@ impl<T: Movable> IdMap<T> {
             defragmenter.queue(&mut self.pages);
         }
         for (number, page) in self.pages.iter_mut().enumerate().skip(from) {
-            if let Some(records) = page.defragment(defragmenter) {
+            if let Some(records) = page.defragment(0, defragmenter) {
                 defragmenter.queue(records);
                 records.iter_mut().for_each(|record| record.defragment(defragmenter));
             }

@@ -484,10 +484,9 @@ impl Groups {
         for group in groups.values_mut() {
             let end = start + group.parts();
             if part < end {
-                let is_begin = part == start;
-                let own = if is_begin { group.defragment(defragmenter) } else { group.get_mut() };
-                part =
-                    own.map_or(end, |group| start + group.defragment(part - start, defragmenter));
+                let from = part - start;
+                let own = group.defragment(from, defragmenter);
+                part = own.map_or(end, |group| start + group.defragment(from, defragmenter));
                 if defragmenter.is_spent() {
                     return part;
                 }
