@@ -45,7 +45,8 @@ impl ListChunk {
     pub(super) fn insert(&mut self, at: usize, value: Item<'_>, end: End, limits: ListLimits) {
         let entry = Encoded::new(value);
         let len = entry.len_with_back();
-        let capacity = ((self.0.len() + len) * 2).max(CAPACITY_MIN).min(limits.chunk_bytes());
+        let least = CAPACITY_MIN.min(len.saturating_mul(limits.entries_max));
+        let capacity = ((self.0.len() + len) * 2).max(least).min(limits.chunk_bytes());
         let slack = match end {
             End::Front => Slack::FillBefore(capacity),
             End::Back => Slack::FillBehind(capacity),

@@ -53,6 +53,8 @@ impl ChunkedList {
         if self.tree.leaf(&path).has_room(value, count, end, limits) || count == 0 {
             self.tree.leaf_mut(&path, 1).push(value, end, limits);
         } else {
+            // Chunks between others seldom grow, so this one gives its room back.
+            self.tree.leaf_mut(&path, 0).shrink();
             self.tree.insert(&path, side, (), ListChunk::of(value, end, limits), 1);
         }
     }

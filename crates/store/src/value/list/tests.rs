@@ -168,3 +168,18 @@ fn a_queue_stays_small_and_a_long_list_dense() {
         assert_eq!(list.encoding(), Encoding::Listpack);
     }
 }
+
+#[test]
+fn chunks_of_few_elements_are_dense() {
+    let limits = ListLimits::new(5);
+    let many = if cfg!(miri) { 200 } else { 10_000 };
+    for end in [End::Front, End::Back] {
+        let mut list = List::new();
+        for number in 0..many {
+            let value = format!("v{number:07}");
+            list.prepare(value.len(), 1, limits);
+            list.push(Item::Bytes(value.as_bytes()), end, limits);
+        }
+        assert!(list.memory() < many * 40, "{}", list.memory());
+    }
+}
