@@ -1,0 +1,255 @@
+//! The root of a large table: which node has the pages of which hashes.
+
+use super::super::cow::Cow;
+use super::directory::{DirectoryNode, NodeSlot, SLOT_BITS};
+use super::page::{NEVER, Page};
+use super::record::{NewRecord, TableRecord};
+use super::{RecordPlace, tag};
+use crate::hash::Hasher;
+
+/// Which page has which records.
+#[derive(Clone)]
+pub(super) struct Root {
+    /// Which node has which hashes: 2^bits slots.
+    pub(super) index: Vec<u32>,
+    pub(super) bits: u8,
+    pub(super) nodes: Vec<NodeSlot>,
+    pub(super) len: usize,
+    /// The bytes of all pages, and of the strings outside of them.
+    pub(super) bytes: usize,
+    /// How many records expire.
+    pub(super) expiring: usize,
+    /// A hint: no record expires earlier.
+    pub(super) earliest_ms: i64,
+}
+
+impl Root {
+    /// The root of a table without records.
+    pub(super) fn new(values: bool) -> Self {
+        let node = DirectoryNode::new(values);
+        let bytes = node.pages[0].page.memory();
+        let nodes = vec![NodeSlot { node: Cow::new(node), count: 0, depth: 0 }];
+        Self { index: vec![0], bits: 0, nodes, len: 0, bytes, expiring: 0, earliest_ms: NEVER }
+    }
+
+    /// The node and the page of a hash, and how many of its bits select the page.
+    #[inline(always)]
+    pub(super) fn locate(&self, hash: u64) -> (usize, usize, u8) {
+        let node = self.index[self.slot(hash)] as usize;
+        let slot = &self.nodes[node];
+        let page = slot.node.page_of(hash, slot.depth);
+        (node, page, slot.depth + slot.node.pages[page].depth)
+    }
+
+    #[inline(always)]
+    fn slot(&self, hash: u64) -> usize {
+        // Two shifts, because one by 64 bits is not possible.
+        (hash >> 1 >> (63 - self.bits)) as usize
+    }
+
+    #[inline]
+    pub(super) fn find(&self, key: &[u8], hash: u64) -> Option<RecordPlace> {
+        let node = self.index[self.slot(hash)] as usize;
+        let slot = &self.nodes[node];
+        let page = slot.node.page_of(hash, slot.depth);
+        let record = slot.node.pages[page].page.find(tag(hash), key)?;
+        Some(RecordPlace { node: node as u32, page: page as u16, record: record as u32 })
+    }
+
+    pub(super) fn record(&self, place: RecordPlace) -> TableRecord<'_> {
+        self.page(place).record(place.record as usize)
+    }
+
+    fn page(&self, place: RecordPlace) -> &Page {
+        &self.nodes[place.node as usize].node.pages[usize::from(place.page)].page
+    }
+
+    pub(super) fn insert(&mut self, hash: u64, new: &NewRecord<'_>, hasher: &Hasher) {
+        let len = new.len();
+        loop {
+            let (node, page, _) = self.locate(hash);
+            let full = self.nodes[node].node.pages[page].page.is_full(len);
+            if full && self.split(node, page, hash, hasher) {
+                continue;
+            }
+            let slot = &mut self.nodes[node];
+            slot.count += 1;
+            let owner = slot.node.make_mut();
+            let slot = &mut owner.pages[page];
+            slot.count += 1;
+            let before = slot.page.memory();
+            slot.page.insert(tag(hash), new);
+            self.len += 1;
+            self.bytes = self.bytes + slot.page.memory() + new.outside_memory() - before;
+            if let Some(expire_ms) = new.expire_ms {
+                owner.earliest_ms = owner.earliest_ms.min(expire_ms);
+                self.earliest_ms = self.earliest_ms.min(expire_ms);
+                self.expiring += 1;
+            }
+            return;
+        }
+    }
+
+    pub(super) fn replace(&mut self, place: RecordPlace, new: &NewRecord<'_>) {
+        let old = self.record(place);
+        let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
+        let owner = self.nodes[place.node as usize].node.make_mut();
+        let page = &mut owner.pages[usize::from(place.page)].page;
+        let before = page.memory() + outside;
+        page.replace(place.record as usize, new);
+        self.bytes = self.bytes + page.memory() + new.outside_memory() - before;
+        self.expiring -= usize::from(expired);
+        if let Some(expire_ms) = new.expire_ms {
+            owner.earliest_ms = owner.earliest_ms.min(expire_ms);
+            self.earliest_ms = self.earliest_ms.min(expire_ms);
+            self.expiring += 1;
+        }
+    }
+
+    pub(super) fn remove(&mut self, place: RecordPlace, hash: u64) {
+        let old = self.record(place);
+        let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
+        let slot = &mut self.nodes[place.node as usize];
+        slot.count -= 1;
+        let depth = slot.depth;
+        let owner = slot.node.make_mut();
+        let slot = &mut owner.pages[usize::from(place.page)];
+        slot.count -= 1;
+        let before = slot.page.memory() + outside;
+        slot.page.remove(place.record as usize);
+        self.len -= 1;
+        self.bytes = self.bytes + slot.page.memory() - before;
+        self.expiring -= usize::from(expired);
+        if self.expiring == 0 {
+            self.earliest_ms = NEVER;
+        }
+        if slot.page.is_sparse()
+            && let Some(change) = owner.merge_page(hash, depth)
+        {
+            self.bytes = self.bytes.saturating_add_signed(change);
+            if owner.pages.len() <= PAGES_FEW {
+                self.merge_node(hash);
+            }
+        }
+    }
+
+    /// Splits a full page. `false`: that would make the index too large to be worth it. The page
+    /// then grows.
+    #[cold]
+    #[inline(never)]
+    fn split(&mut self, node: usize, page: usize, hash: u64, hasher: &Hasher) -> bool {
+        let slot = &self.nodes[node];
+        let pages = &slot.node.pages;
+        if pages[page].depth == SLOT_BITS {
+            let doubles = slot.depth == self.bits;
+            let wanted = (INDEX_SPARE * self.nodes.len()).max(self.len / RECORDS_PER_SLOT);
+            let large = self.index.len() >= wanted && !pages[page].page.must_split();
+            if doubles && (large || self.bits >= INDEX_BITS_MAX) {
+                return false;
+            }
+            self.split_node(node, hash);
+            return true;
+        }
+        let depth = slot.depth;
+        let before = pages[page].page.memory();
+        let owner = self.nodes[node].node.make_mut();
+        owner.split_page(hash, depth, |key| hasher.hash(key).0);
+        let after = owner.pages[page].page.memory() + owner.pages[page + 1].page.memory();
+        self.bytes = self.bytes + after - before;
+        true
+    }
+
+    fn split_node(&mut self, node: usize, hash: u64) {
+        if self.nodes[node].depth == self.bits {
+            self.index = self.index.iter().flat_map(|&node| [node, node]).collect();
+            self.bits += 1;
+        }
+        let depth = self.nodes[node].depth + 1;
+        let (start, span) = self.range(hash, depth - 1);
+        let (left, right) = (*self.nodes[node].node).clone().split();
+        let (left_count, right_count) = (left.count(), right.count());
+        self.nodes[node] = NodeSlot { node: Cow::new(left), count: left_count, depth };
+        let right = NodeSlot { node: Cow::new(right), count: right_count, depth };
+        self.nodes.insert(node + 1, right);
+        for index in &mut self.index[start + span / 2..] {
+            *index += 1;
+        }
+    }
+
+    /// Merges the node of a hash with its other half, if possible.
+    #[cold]
+    fn merge_node(&mut self, hash: u64) {
+        let depth = self.nodes[self.index[self.slot(hash)] as usize].depth;
+        if depth == 0 {
+            return;
+        }
+        let (start, span) = self.range(hash, depth - 1);
+        let left = self.index[start] as usize;
+        let [one, other] = &self.nodes[left..left + 2] else { return };
+        if one.depth != depth || other.depth != depth {
+            return;
+        }
+        let Some(node) = one.node.merged(&other.node) else { return };
+        let count = node.count();
+        self.nodes[left] = NodeSlot { node: Cow::new(node), count, depth: depth - 1 };
+        self.nodes.remove(left + 1);
+        for index in &mut self.index[start + span / 2..] {
+            *index -= 1;
+        }
+        while self.bits > 0 && self.nodes.iter().all(|slot| slot.depth < self.bits) {
+            self.bits -= 1;
+            self.index = self.index.iter().step_by(2).copied().collect();
+        }
+    }
+
+    /// The first slot and the number of slots of the node with this depth and hash.
+    fn range(&self, hash: u64, depth: u8) -> (usize, usize) {
+        let span = 1 << (self.bits - depth);
+        (self.slot(hash) & !(span - 1), span)
+    }
+
+    /// A record that expires at or before `now_ms`. Makes the hints on the way exact.
+    pub(super) fn first_expired(&mut self, now_ms: i64) -> Option<RecordPlace> {
+        for (node, slot) in self.nodes.iter_mut().enumerate() {
+            if slot.node.earliest_ms > now_ms {
+                continue;
+            }
+            let owner = slot.node.make_mut();
+            for (page, slot) in owner.pages.iter_mut().enumerate() {
+                if slot.page.earliest_ms() > now_ms {
+                    continue;
+                }
+                let is_expired = |&index: &usize| {
+                    slot.page.record(index).expire_ms.is_some_and(|at| at <= now_ms)
+                };
+                if let Some(record) = (0..slot.page.len()).find(is_expired) {
+                    return Some(RecordPlace {
+                        node: node as u32,
+                        page: page as u16,
+                        record: record as u32,
+                    });
+                }
+                // A page that is shared is replaced by a copy, which may be smaller.
+                let before = slot.page.memory();
+                slot.page.refresh_earliest();
+                self.bytes = self.bytes + slot.page.memory() - before;
+            }
+            owner.earliest_ms =
+                owner.pages.iter().map(|slot| slot.page.earliest_ms()).min().unwrap_or(NEVER);
+        }
+        self.earliest_ms =
+            self.nodes.iter().map(|slot| slot.node.earliest_ms).min().unwrap_or(NEVER);
+        None
+    }
+}
+
+/// The largest size of the root's index.
+const INDEX_BITS_MAX: u8 = 28;
+/// The root's index may have about `INDEX_SPARE` slots for each node, or one slot for
+/// `RECORDS_PER_SLOT` records, whichever is more. The first limit lets a table of few nodes
+/// separate hashes with the same beginning. With the second, an attacker who looks for such hashes
+/// must try the more keys the more there are.
+const INDEX_SPARE: usize = 64;
+const RECORDS_PER_SLOT: usize = 4;
+/// A node with at most this many pages is merged with its other half.
+const PAGES_FEW: usize = 48;
