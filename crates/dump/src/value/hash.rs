@@ -119,7 +119,7 @@ fn add(
 pub(crate) fn form(hash: &Hash) -> ValueKind {
     match hash {
         Hash::Packed(_) => ValueKind::HashListpack,
-        _ if hash.expiring() > 0 => ValueKind::HashExpiring,
+        _ if hash.has_expiring() => ValueKind::HashExpiring,
         _ => ValueKind::Hash,
     }
 }

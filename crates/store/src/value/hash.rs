@@ -138,14 +138,14 @@ impl Hash {
         let Self::Table(table) = self else { unreachable!("made a table above") };
         let found = match expiry {
             FieldExpiry::At(expire_ms) => {
-                let is_live = table.expiring() == 0
+                let is_live = !table.has_expiring()
                     || table
                         .find(name, hasher)
                         .is_some_and(|place| is_live(table.record(place).expire_ms, now_ms));
                 let added = table.set(Given::Bytes(name), Some(value), Some(expire_ms), hasher);
                 return added || !is_live;
             }
-            _ if table.expiring() == 0 => None,
+            _ if !table.has_expiring() => None,
             _ => table.find(name, hasher).map(|place| table.record(place).expire_ms),
         };
         let was_dead = found.is_some_and(|expire_ms| !is_live(expire_ms, now_ms));
@@ -311,11 +311,11 @@ impl Hash {
         }
     }
 
-    /// How many fields have an expiry.
-    pub fn expiring(&self) -> usize {
+    /// Whether a field has an expiry.
+    pub fn has_expiring(&self) -> bool {
         match self {
-            Self::Packed(_) => 0,
-            Self::Table(table) => table.expiring(),
+            Self::Packed(_) => false,
+            Self::Table(table) => table.has_expiring(),
         }
     }
 
@@ -588,7 +588,7 @@ mod tests {
                 }
                 let earliest = model.values().filter_map(|(_, at)| *at).min();
                 prop_assert!(hash.earliest_ms().unwrap_or(i64::MAX) <= earliest.unwrap_or(i64::MAX));
-                prop_assert_eq!(hash.expiring(), model.values().filter(|(_, at)| at.is_some()).count());
+                prop_assert_eq!(hash.has_expiring(), model.values().any(|(_, at)| at.is_some()));
             }
             let mut seen = 0;
             hash.scan(0, usize::MAX, now_ms, &hasher, |_| seen += 1);

@@ -1,9 +1,10 @@
 //! A large set or hash: records in the order of their keys' hashes, in pages.
 //!
 //! ```text
+//! Table -> Page: up to 64 records
 //! Table -> Root: index, nodes -> Node: index, pages -> Page: up to 64 records
 //! ```
-//! A full page is split by the next bit of the hashes, and so is a node with 256 slots. The root's
+//! A table is a single page as long as its records fit into one. A full page is split by the next bit of the hashes, and so is a node with 256 slots. The root's
 //! index doubles when a node needs it. So no single change takes long, even in a large table.
 //!
 //! A cursor is a position in the order of hashes. It stays valid while pages are split, merged or
@@ -19,8 +20,8 @@ mod root;
 #[cfg(test)]
 mod tests;
 
-use directory::{DirectoryNode, NodeSlot};
 pub use page::NEVER;
+use page::Page;
 use record::NewRecord;
 pub use record::{Given, INLINE_MAX, Outside, RecordText, TableRecord};
 use root::Root;
@@ -32,7 +33,13 @@ use crate::value::Defragmenter;
 /// Records in the order of their hashes.
 #[derive(Clone)]
 pub struct RecordTable {
-    root: Cow<Root>,
+    pages: Pages,
+}
+
+#[derive(Clone)]
+enum Pages {
+    One(Page),
+    Many(Cow<Root>),
 }
 
 /// Where a record lies. Valid until the table changes.
@@ -54,17 +61,17 @@ pub struct Walk {
 /// The records, page by page in the order of hashes.
 #[derive(Clone)]
 pub struct RecordIter<'a> {
-    root: &'a Root,
-    node: usize,
-    page: usize,
-    record: usize,
+    pages: &'a Pages,
+    /// The page with the next record; `None` at the end.
+    page: Option<&'a Page>,
+    at: Walk,
     left: usize,
 }
 
 impl RecordTable {
     /// An empty table, whose records have values or not.
     pub fn new(values: bool) -> Self {
-        Self { root: Cow::new(Root::new(values)) }
+        Self { pages: Pages::One(Page::new(values)) }
     }
 
     /// Adds a record unless its key exists. Returns whether it was added.
@@ -86,9 +93,9 @@ impl RecordTable {
     ) -> Option<RecordPlace> {
         let bytes = key.bytes();
         let hash = hasher.hash(bytes).0;
-        let found = self.root.find(bytes, hash);
+        let found = self.pages.find(bytes, hash);
         if found.is_none() {
-            self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
+            self.pages.insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
         }
         found
     }
@@ -96,8 +103,8 @@ impl RecordTable {
     /// Adds a record whose key must not exist.
     pub fn insert_absent<'a>(&mut self, key: Given<'a>, value: Option<Given<'a>>, hasher: &Hasher) {
         let hash = hasher.hash(key.bytes()).0;
-        debug_assert!(self.root.find(key.bytes(), hash).is_none(), "the key is there");
-        self.root.make_mut().insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
+        debug_assert!(self.pages.find(key.bytes(), hash).is_none(), "the key is there");
+        self.pages.insert(hash, &NewRecord { key, value, expire_ms: None }, hasher);
     }
 
     /// Adds a record, or sets the value and expiry of the one with its key. Returns whether it was
@@ -111,13 +118,13 @@ impl RecordTable {
     ) -> bool {
         let hash = hasher.hash(key.bytes()).0;
         let new = NewRecord { key, value, expire_ms };
-        match self.root.find(key.bytes(), hash) {
+        match self.pages.find(key.bytes(), hash) {
             Some(place) => {
-                self.root.make_mut().replace(place, &new);
+                self.pages.replace(place, &new);
                 false
             }
             None => {
-                self.root.make_mut().insert(hash, &new, hasher);
+                self.pages.insert(hash, &new, hasher);
                 true
             }
         }
@@ -125,8 +132,7 @@ impl RecordTable {
 
     /// Sets a record's expiry.
     pub fn set_expiry(&mut self, place: RecordPlace, expire_ms: Option<i64>) {
-        let root = self.root.make_mut();
-        let record = root.record(place);
+        let record = self.record(place);
         // Small copies, because the originals move.
         let key = record.key.bytes().to_vec();
         let value = record.value.map(|value| match value {
@@ -134,15 +140,15 @@ impl RecordTable {
             RecordText::Outside(outside) => outside.to_shared(),
         });
         let value = value.as_ref().map(Given::Shared);
-        root.replace(place, &NewRecord { key: Given::Bytes(&key), value, expire_ms });
+        self.pages.replace(place, &NewRecord { key: Given::Bytes(&key), value, expire_ms });
     }
 
     /// Removes a record. Returns whether the key existed.
     pub fn remove(&mut self, key: &[u8], hasher: &Hasher) -> bool {
         let hash = hasher.hash(key).0;
-        match self.root.find(key, hash) {
+        match self.pages.find(key, hash) {
             Some(place) => {
-                self.root.make_mut().remove(place, hash);
+                self.pages.remove(place, hash);
                 true
             }
             None => false,
@@ -151,7 +157,7 @@ impl RecordTable {
 
     pub fn remove_at(&mut self, place: RecordPlace, hasher: &Hasher) {
         let hash = hasher.hash(self.record(place).key.bytes()).0;
-        self.root.make_mut().remove(place, hash);
+        self.pages.remove(place, hash);
     }
 
     /// Removes up to `limit` records that expire at or before `now_ms`, and shows each before.
@@ -164,8 +170,8 @@ impl RecordTable {
         mut f: impl FnMut(TableRecord<'_>),
     ) -> usize {
         let mut removed = 0;
-        while removed < limit && self.root.earliest_ms <= now_ms {
-            let Some(place) = self.root.make_mut().first_expired(now_ms) else { break };
+        while removed < limit && self.earliest_ms() <= now_ms {
+            let Some(place) = self.pages.first_expired(now_ms) else { break };
             f(self.record(place));
             self.remove_at(place, hasher);
             removed += 1;
@@ -179,43 +185,31 @@ impl RecordTable {
     pub fn prefetch<'k>(&self, keys: impl ExactSizeIterator<Item = &'k [u8]>, hasher: &Hasher) {
         if self.len() >= PREFETCHED_MIN && keys.len() > 1 {
             keys.for_each(|key| {
-                let (node, page, _) = self.root.locate(hasher.hash(key).0);
-                self.root.nodes[node].node.pages[page].page.prefetch();
+                self.pages.locate(hasher.hash(key).0).0.prefetch();
             });
         }
     }
 
     #[inline]
     pub fn find(&self, key: &[u8], hasher: &Hasher) -> Option<RecordPlace> {
-        self.root.find(key, hasher.hash(key).0)
+        self.pages.find(key, hasher.hash(key).0)
     }
 
     #[inline]
     pub fn record(&self, place: RecordPlace) -> TableRecord<'_> {
-        self.root.record(place)
+        match &self.pages {
+            Pages::One(page) => page.record(place.record as usize),
+            Pages::Many(root) => root.record(place),
+        }
     }
 
     /// The place of the record with this index: a number below `len()`, in no particular order.
     /// Evenly random indices give evenly random records.
     pub fn nth(&self, index: usize) -> Option<RecordPlace> {
-        let mut left = index;
-        for (node, slot) in self.root.nodes.iter().enumerate() {
-            if left >= slot.count as usize {
-                left -= slot.count as usize;
-                continue;
-            }
-            for (page, slot) in slot.node.pages.iter().enumerate() {
-                if left < slot.count as usize {
-                    return Some(RecordPlace {
-                        node: node as u32,
-                        page: page as u16,
-                        record: left as u32,
-                    });
-                }
-                left -= slot.count as usize;
-            }
+        match &self.pages {
+            Pages::One(page) => (index < page.len()).then_some(RecordPlace::in_one_page(index)),
+            Pages::Many(root) => root.nth(index),
         }
-        None
     }
 
     /// Shows at least `count` records from a cursor on, or all that are left. Returns the next
@@ -231,8 +225,7 @@ impl RecordTable {
         let mut position = cursor;
         let mut found: Vec<(u64, usize)> = Vec::new();
         while position < POSITIONS {
-            let (node, page, depth) = self.root.locate(position << POSITION_SHIFT);
-            let page = &self.root.nodes[node].node.pages[page].page;
+            let (page, depth) = self.pages.locate(position << POSITION_SHIFT);
             found.clear();
             for index in 0..page.len() {
                 let at = hasher.hash(page.key(index)).0 >> POSITION_SHIFT;
@@ -272,81 +265,163 @@ impl RecordTable {
         limit: usize,
         mut f: impl FnMut(TableRecord<'_>),
     ) -> Option<Walk> {
-        let Walk { node, page, record } = from;
-        let mut records = RecordIter { root: &self.root, node, page, record, left: limit };
+        let mut records = self.iter_from(from, limit);
         for _ in 0..limit {
             f(records.next()?);
         }
-        Some(Walk { node: records.node, page: records.page, record: records.record })
+        Some(records.at)
     }
 
     pub fn iter(&self) -> RecordIter<'_> {
-        RecordIter { root: &self.root, node: 0, page: 0, record: 0, left: self.len() }
+        self.iter_from(Walk::default(), self.len())
+    }
+
+    fn iter_from(&self, at: Walk, left: usize) -> RecordIter<'_> {
+        RecordIter { pages: &self.pages, page: self.pages.page(at), at, left }
     }
 
     /// Whether one is a clone of the other, and neither has changed since.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.root.is_same(&other.root)
+        match (&self.pages, &other.pages) {
+            (Pages::One(page), Pages::One(other)) => page.is_same(other),
+            (Pages::Many(root), Pages::Many(other)) => root.is_same(other),
+            _ => false,
+        }
     }
 
     #[inline]
     pub fn len(&self) -> usize {
-        self.root.len
+        match &self.pages {
+            Pages::One(page) => page.len(),
+            Pages::Many(root) => root.len,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many records expire.
-    pub fn expiring(&self) -> usize {
-        self.root.expiring
+    /// Whether a record expires.
+    pub fn has_expiring(&self) -> bool {
+        match &self.pages {
+            Pages::One(page) => page.expiring().next().is_some(),
+            Pages::Many(root) => root.expiring > 0,
+        }
     }
 
     /// No record expires earlier; [`NEVER`] if none does. May be earlier than necessary.
     pub fn earliest_ms(&self) -> i64 {
-        self.root.earliest_ms
+        match &self.pages {
+            Pages::One(page) => page.earliest_ms(),
+            Pages::Many(root) => root.earliest_ms,
+        }
     }
 
     /// Moves blocks out of sparsely used memory, unless a clone shares them: those of one node and
     /// of some nodes behind it. Returns the node to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        let Some(root) = self.root.defragment(from, defragmenter) else { return 0 };
-        if from == 0 {
-            defragmenter.vector(&mut root.index);
-            defragmenter.vector(&mut root.nodes);
-        }
-        let last = root.nodes.len() - 1;
-        for (number, slot) in root.nodes.iter_mut().enumerate().skip(from) {
-            let Some(node) = slot.node.defragment(0, defragmenter) else { continue };
-            defragmenter.vector(&mut node.pages);
-            for slot in &mut node.pages {
-                let before = slot.page.memory();
-                slot.page.defragment(defragmenter);
-                root.bytes = root.bytes + slot.page.memory() - before;
+        match &mut self.pages {
+            Pages::One(page) => {
+                page.defragment(defragmenter);
+                0
             }
-            if defragmenter.is_spent() && number < last {
-                return number + 1;
-            }
+            Pages::Many(root) => root
+                .defragment(from, defragmenter)
+                .map_or(0, |root| root.move_parts(from, defragmenter)),
         }
-        0
     }
 
     /// Bytes of memory.
     pub fn memory(&self) -> usize {
-        let root = &*self.root;
-        let nodes: usize = root.nodes.iter().map(|slot| slot.node.pages.capacity()).sum();
-        Cow::<Root>::size()
-            + root.index.capacity() * 4
-            + root.nodes.capacity() * size_of::<NodeSlot>()
-            + root.nodes.len() * Cow::<DirectoryNode>::size()
-            + nodes * size_of::<directory::PageSlot>()
-            + root.bytes
+        match &self.pages {
+            Pages::One(page) => page.memory() + page.outside_memory(),
+            Pages::Many(root) => Cow::<Root>::size() + root.memory(),
+        }
     }
 
     /// How many blocks of memory it has, approximately.
     pub fn free_effort(&self) -> usize {
-        2 + self.root.nodes.iter().map(|slot| 2 + slot.node.pages.len()).sum::<usize>()
+        match &self.pages {
+            Pages::One(_) => 1,
+            Pages::Many(root) => root.free_effort(),
+        }
+    }
+}
+
+impl Pages {
+    /// The page of a hash, and how many of its bits select the page.
+    #[inline(always)]
+    fn locate(&self, hash: u64) -> (&Page, u8) {
+        match self {
+            Self::One(page) => (page, 0),
+            Self::Many(root) => {
+                let (node, page, depth) = root.locate(hash);
+                (&root.nodes[node].node.pages[page].page, depth)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, key: &[u8], hash: u64) -> Option<RecordPlace> {
+        match self {
+            Self::One(page) => page.find(tag(hash), key).map(RecordPlace::in_one_page),
+            Self::Many(root) => root.find(key, hash),
+        }
+    }
+
+    /// The page that a walk has come to. `None`: its node, or the table, has no more.
+    fn page(&self, at: Walk) -> Option<&Page> {
+        match self {
+            Self::One(page) => (at.node == 0 && at.page == 0).then_some(page),
+            Self::Many(root) => Some(&root.nodes.get(at.node)?.node.pages.get(at.page)?.page),
+        }
+    }
+
+    fn insert(&mut self, hash: u64, new: &NewRecord<'_>, hasher: &Hasher) {
+        if let Self::One(page) = self {
+            if !page.is_full(new.len()) {
+                return page.insert(tag(hash), new);
+            }
+            *self = Self::Many(Cow::new(Root::of(page.clone())));
+        }
+        if let Self::Many(root) = self {
+            root.make_mut().insert(hash, new, hasher);
+        }
+    }
+
+    fn replace(&mut self, place: RecordPlace, new: &NewRecord<'_>) {
+        match self {
+            Self::One(page) => page.replace(place.record as usize, new),
+            Self::Many(root) => root.make_mut().replace(place, new),
+        }
+    }
+
+    fn remove(&mut self, place: RecordPlace, hash: u64) {
+        match self {
+            Self::One(page) => page.remove(place.record as usize),
+            Self::Many(root) => {
+                if root.make_mut().remove(place, hash)
+                    && let Some(page) = root.only_page()
+                {
+                    *self = Self::One(page);
+                }
+            }
+        }
+    }
+
+    /// A record that expires at or before `now_ms`. Makes the hints on the way exact.
+    fn first_expired(&mut self, now_ms: i64) -> Option<RecordPlace> {
+        match self {
+            Self::One(page) => page.first_expired(now_ms).map(RecordPlace::in_one_page),
+            Self::Many(root) => root.make_mut().first_expired(now_ms),
+        }
+    }
+}
+
+impl RecordPlace {
+    /// The place of a record of a table with one page.
+    const fn in_one_page(record: usize) -> Self {
+        Self { node: 0, page: 0, record: record as u32 }
     }
 }
 
@@ -362,19 +437,18 @@ impl<'a> Iterator for RecordIter<'a> {
     #[inline]
     fn next(&mut self) -> Option<TableRecord<'a>> {
         loop {
-            let slot = self.root.nodes.get(self.node)?;
-            let pages = &slot.node.pages;
-            let Some(slot) = pages.get(self.page) else {
-                (self.node, self.page, self.record) = (self.node + 1, 0, 0);
-                continue;
-            };
-            if self.record == slot.page.len() {
-                (self.page, self.record) = (self.page + 1, 0);
-                continue;
+            let page = self.page?;
+            if self.at.record < page.len() {
+                self.at.record += 1;
+                self.left = self.left.saturating_sub(1);
+                return Some(page.record(self.at.record - 1));
             }
-            self.record += 1;
-            self.left = self.left.saturating_sub(1);
-            return Some(slot.page.record(self.record - 1));
+            let Walk { node, page, .. } = self.at;
+            self.at = Walk { node, page: page + 1, record: 0 };
+            self.page = self.pages.page(self.at).or_else(|| {
+                self.at = Walk { node: node + 1, page: 0, record: 0 };
+                self.pages.page(self.at)
+            });
         }
     }
 

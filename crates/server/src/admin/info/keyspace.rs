@@ -109,7 +109,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
 fn with_volatile_items(database: &Database) -> usize {
     let entries = database.table().iter().take(HASH_SAMPLES_MAX);
     let has_fields =
-        |entry: &EntryRef<'_>| entry.collection::<Hash>().is_some_and(|hash| hash.expiring() > 0);
+        |entry: &EntryRef<'_>| entry.collection::<Hash>().is_some_and(|hash| hash.has_expiring());
     let found = entries.filter(has_fields).count();
     found * database.len() / database.len().clamp(1, HASH_SAMPLES_MAX)
 }

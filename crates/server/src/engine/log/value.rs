@@ -44,7 +44,7 @@ pub fn append_restore(
     let last: &[&[u8]] = if is_absolute { &[] } else { &[b"ABSTTL"] };
     append_command(out, &[&[&b"RESTORE"[..], entry.key(), ms, payload], words, last].concat());
     match entry.value() {
-        ValueRef::Collection(CollectionRef::Hash(hash)) if hash.expiring() > 0 => {
+        ValueRef::Collection(CollectionRef::Hash(hash)) if hash.has_expiring() => {
             1 + append_field_times(out, entry.key(), hash)
         }
         ValueRef::Collection(CollectionRef::Stream(stream)) => {

@@ -4,7 +4,7 @@
 //! them. A node has each of its pages once, and `index` gives the page of each slot.
 
 use super::super::cow::Cow;
-use super::page::{NEVER, Page};
+use super::page::Page;
 
 /// Pages of neighbouring ranges.
 #[derive(Clone)]
@@ -33,9 +33,11 @@ pub(super) struct NodeSlot {
 }
 
 impl DirectoryNode {
-    pub(super) fn new(values: bool) -> Self {
-        let pages = vec![PageSlot { page: Page::new(values), count: 0, depth: 0 }];
-        Self { index: [0; SLOTS], pages, earliest_ms: NEVER }
+    /// A node of one page.
+    pub(super) fn of(page: Page) -> Self {
+        let (count, earliest_ms) = (page.len() as u32, page.earliest_ms());
+        let pages = vec![PageSlot { page, count, depth: 0 }];
+        Self { index: [0; SLOTS], pages, earliest_ms }
     }
 
     /// The page of a hash. The node's depth in the directory says which bits to use.

@@ -164,9 +164,7 @@ impl Page {
         header.count += 1;
         header.used += len as u32;
         header.outside |= new.outside();
-        if let Some(expire_ms) = new.expire_ms {
-            header.earliest_ms = header.earliest_ms.min(expire_ms);
-        }
+        self.note_expiry(new.expire_ms);
     }
 
     /// Sets a record's value and expiry.
@@ -205,10 +203,7 @@ impl Page {
                 self.insert(tag, &NewRecord { key: record::Given::Shared(&key), ..*new });
             }
         }
-        if let Some(expire_ms) = new.expire_ms {
-            let header = self.header_mut();
-            header.earliest_ms = header.earliest_ms.min(expire_ms);
-        }
+        self.note_expiry(new.expire_ms);
     }
 
     /// Removes a record. Another one may get its index.
@@ -349,17 +344,51 @@ impl Page {
         self.header().size as usize
     }
 
+    /// Bytes of memory of the strings that records keep outside.
+    pub(super) fn outside_memory(&self) -> usize {
+        let len = if self.header().outside { self.len() } else { 0 };
+        (0..len).map(|index| self.record(index).outside_memory()).sum()
+    }
+
+    /// Whether one is a clone of the other, and neither has changed since.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.block == other.block
+    }
+
     /// No record expires earlier.
     #[inline(always)]
     pub(super) fn earliest_ms(&self) -> i64 {
         self.header().earliest_ms
     }
 
-    /// Makes the hint exact again.
-    pub(super) fn refresh_earliest(&mut self) {
-        self.make_unique();
-        let expiries = (0..self.len()).filter_map(|index| self.record(index).expire_ms);
-        self.header_mut().earliest_ms = expiries.min().unwrap_or(NEVER);
+    /// The times at which records expire, in Unix milliseconds.
+    pub(super) fn expiring(&self) -> impl Iterator<Item = i64> {
+        let len = if self.earliest_ms() == NEVER { 0 } else { self.len() };
+        (0..len).filter_map(|index| self.record(index).expire_ms)
+    }
+
+    /// A record that expires at or before `now_ms`. If there is none, makes the hint exact.
+    pub(super) fn first_expired(&mut self, now_ms: i64) -> Option<usize> {
+        let is_expired =
+            |&index: &usize| self.record(index).expire_ms.is_some_and(|at| at <= now_ms);
+        let found = (0..self.len()).find(is_expired);
+        if found.is_none() {
+            self.make_unique();
+            let earliest_ms = self.expiring().min();
+            self.header_mut().earliest_ms = NEVER;
+            self.note_expiry(earliest_ms);
+        }
+        found
+    }
+
+    /// Keeps the hint right for a record that expires, if it does.
+    #[inline(always)]
+    fn note_expiry(&mut self, expire_ms: Option<i64>) {
+        if let Some(expire_ms) = expire_ms {
+            let header = self.header_mut();
+            // Even the last time is one.
+            header.earliest_ms = header.earliest_ms.min(expire_ms).min(NEVER - 1);
+        }
     }
 
     /// Whether a record of this length should go to a new page, split off from this one.
@@ -469,9 +498,7 @@ impl Page {
         header.count += 1;
         header.used += len as u32;
         header.outside |= outside;
-        if let Some(expire_ms) = expire_ms {
-            header.earliest_ms = header.earliest_ms.min(expire_ms);
-        }
+        self.note_expiry(expire_ms);
     }
 
     /// Forgets all records, which were moved elsewhere.

@@ -1,11 +1,12 @@
 //! The root of a large table: which node has the pages of which hashes.
 
 use super::super::cow::Cow;
-use super::directory::{DirectoryNode, NodeSlot, SLOT_BITS};
+use super::directory::{DirectoryNode, NodeSlot, PageSlot, SLOT_BITS};
 use super::page::{NEVER, Page};
 use super::record::{NewRecord, TableRecord};
 use super::{RecordPlace, tag};
 use crate::hash::Hasher;
+use crate::value::Defragmenter;
 
 /// Which page has which records.
 #[derive(Clone)]
@@ -24,12 +25,13 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The root of a table without records.
-    pub(super) fn new(values: bool) -> Self {
-        let node = DirectoryNode::new(values);
-        let bytes = node.pages[0].page.memory();
-        let nodes = vec![NodeSlot { node: Cow::new(node), count: 0, depth: 0 }];
-        Self { index: vec![0], bits: 0, nodes, len: 0, bytes, expiring: 0, earliest_ms: NEVER }
+    /// The root of a page that has become too small.
+    pub(super) fn of(page: Page) -> Self {
+        let (len, earliest_ms) = (page.len(), page.earliest_ms());
+        let (bytes, expiring) = (page.memory() + page.outside_memory(), page.expiring().count());
+        let node = Cow::new(DirectoryNode::of(page));
+        let nodes = vec![NodeSlot { node, count: len as u32, depth: 0 }];
+        Self { index: vec![0], bits: 0, nodes, len, bytes, expiring, earliest_ms }
     }
 
     /// The node and the page of a hash, and how many of its bits select the page.
@@ -106,7 +108,8 @@ impl Root {
         }
     }
 
-    pub(super) fn remove(&mut self, place: RecordPlace, hash: u64) {
+    /// Removes a record. Returns whether pages were merged.
+    pub(super) fn remove(&mut self, place: RecordPlace, hash: u64) -> bool {
         let old = self.record(place);
         let (expired, outside) = (old.expire_ms.is_some(), old.outside_memory());
         let slot = &mut self.nodes[place.node as usize];
@@ -130,7 +133,75 @@ impl Root {
             if owner.pages.len() <= PAGES_FEW {
                 self.merge_node(hash);
             }
+            return true;
         }
+        false
+    }
+
+    /// The page, if there is no other.
+    pub(super) fn only_page(&self) -> Option<Page> {
+        let [slot] = &self.nodes[..] else { return None };
+        let [slot] = &slot.node.pages[..] else { return None };
+        Some(slot.page.clone())
+    }
+
+    /// See [`super::RecordTable::nth`].
+    pub(super) fn nth(&self, index: usize) -> Option<RecordPlace> {
+        let mut left = index;
+        for (node, slot) in self.nodes.iter().enumerate() {
+            if left >= slot.count as usize {
+                left -= slot.count as usize;
+                continue;
+            }
+            for (page, slot) in slot.node.pages.iter().enumerate() {
+                if left < slot.count as usize {
+                    return Some(RecordPlace {
+                        node: node as u32,
+                        page: page as u16,
+                        record: left as u32,
+                    });
+                }
+                left -= slot.count as usize;
+            }
+        }
+        None
+    }
+
+    /// Moves the parts of the nodes from one on. Returns the node to continue with; 0 at the end.
+    pub(super) fn move_parts(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
+        if from == 0 {
+            defragmenter.vector(&mut self.index);
+            defragmenter.vector(&mut self.nodes);
+        }
+        let last = self.nodes.len() - 1;
+        for (number, slot) in self.nodes.iter_mut().enumerate().skip(from) {
+            let Some(node) = slot.node.defragment(0, defragmenter) else { continue };
+            defragmenter.vector(&mut node.pages);
+            for slot in &mut node.pages {
+                let before = slot.page.memory();
+                slot.page.defragment(defragmenter);
+                self.bytes = self.bytes + slot.page.memory() - before;
+            }
+            if defragmenter.is_spent() && number < last {
+                return number + 1;
+            }
+        }
+        0
+    }
+
+    /// Bytes of memory besides its own.
+    pub(super) fn memory(&self) -> usize {
+        let nodes: usize = self.nodes.iter().map(|slot| slot.node.pages.capacity()).sum();
+        self.index.capacity() * 4
+            + self.nodes.capacity() * size_of::<NodeSlot>()
+            + self.nodes.len() * Cow::<DirectoryNode>::size()
+            + nodes * size_of::<PageSlot>()
+            + self.bytes
+    }
+
+    /// How many blocks of memory it has, approximately.
+    pub(super) fn free_effort(&self) -> usize {
+        2 + self.nodes.iter().map(|slot| 2 + slot.node.pages.len()).sum::<usize>()
     }
 
     /// Splits a full page. `false`: that would make the index too large to be worth it. The page
@@ -219,19 +290,15 @@ impl Root {
                 if slot.page.earliest_ms() > now_ms {
                     continue;
                 }
-                let is_expired = |&index: &usize| {
-                    slot.page.record(index).expire_ms.is_some_and(|at| at <= now_ms)
-                };
-                if let Some(record) = (0..slot.page.len()).find(is_expired) {
+                // A page that is shared is replaced by a copy, which may be smaller.
+                let before = slot.page.memory();
+                if let Some(record) = slot.page.first_expired(now_ms) {
                     return Some(RecordPlace {
                         node: node as u32,
                         page: page as u16,
                         record: record as u32,
                     });
                 }
-                // A page that is shared is replaced by a copy, which may be smaller.
-                let before = slot.page.memory();
-                slot.page.refresh_earliest();
                 self.bytes = self.bytes + slot.page.memory() - before;
             }
             owner.earliest_ms =

@@ -21,7 +21,19 @@ fn contents(table: &RecordTable) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// Checks what must hold for every table.
 fn verify(table: &RecordTable, hasher: &Hasher) {
-    let root = &*table.root;
+    let root = match &table.pages {
+        Pages::Many(root) => root,
+        Pages::One(page) => {
+            assert!(page.len() <= 64);
+            assert!(table.iter().all(|record| {
+                let place = table.find(record.key.bytes(), hasher).unwrap();
+                table.record(place).key.bytes() == record.key.bytes()
+            }));
+            assert_eq!(table.has_expiring(), table.iter().any(|record| record.expire_ms.is_some()));
+            return;
+        }
+    };
+    assert!(root.only_page().is_none());
     let (mut len, mut bytes, mut last) = (0, 0, None);
     assert_eq!(root.index.len(), 1 << root.bits);
     for (node_index, slot) in root.nodes.iter().enumerate() {
@@ -47,6 +59,14 @@ fn verify(table: &RecordTable, hasher: &Hasher) {
     assert_eq!((root.len, root.bytes), (len, bytes));
 }
 
+/// The nodes of a table of many pages; 0: it is one page.
+fn nodes(table: &RecordTable) -> usize {
+    match &table.pages {
+        Pages::One(_) => 0,
+        Pages::Many(root) => root.nodes.len(),
+    }
+}
+
 #[test]
 fn grows_and_shrinks_over_every_level() {
     let hasher = Hasher::new(3);
@@ -57,7 +77,7 @@ fn grows_and_shrinks_over_every_level() {
         assert!(!table.insert_new(Given::Bytes(&key(number)), None, &hasher));
     }
     verify(&table, &hasher);
-    assert!(cfg!(miri) || table.root.nodes.len() > 2);
+    assert!(cfg!(miri) || nodes(&table) > 2);
     let pinned = table.clone();
     for number in 0..many {
         assert!(table.find(&key(number), &hasher).is_some());
@@ -72,8 +92,8 @@ fn grows_and_shrinks_over_every_level() {
     }
     verify(&table, &hasher);
     assert_eq!(table.len(), 3);
-    assert_eq!(table.root.nodes.len(), 1);
-    assert!(table.memory() < 4000, "{} bytes for three records", table.memory());
+    assert_eq!(nodes(&table), 0);
+    assert!(table.memory() < 300, "{} bytes for three records", table.memory());
     verify(&pinned, &hasher);
     assert_eq!(contents(&pinned), (0..many).map(|number| (key(number), Vec::new())).collect());
 }
@@ -174,6 +194,42 @@ fn long_strings_lie_outside_and_are_shared() {
     assert_eq!((table.len(), table.earliest_ms()), (0, NEVER));
     drop((table, copy, shared));
     assert_eq!(std::sync::Arc::strong_count(&long), 1);
+}
+
+#[test]
+fn a_table_of_one_page_knows_what_one_of_many_does() {
+    let hasher = Hasher::new(9);
+    let mut table = RecordTable::new(true);
+    let value = Some(Given::Bytes(b"value"));
+    let last = table.set(Given::Bytes(b"last"), value, Some(i64::MAX), &hasher);
+    assert!(last && table.has_expiring() && table.earliest_ms() < NEVER);
+    for number in 0..200 {
+        let expire_ms = (number % 2 == 0).then_some(1000 + number as i64);
+        let before = table.clone();
+        assert!(table.is_same(&before));
+        assert!(table.set(Given::Bytes(&key(number)), value, expire_ms, &hasher));
+        assert!(!table.is_same(&before) && before.len() + 1 == table.len());
+        assert!(table.has_expiring());
+        verify(&table, &hasher);
+    }
+    assert!(nodes(&table) == 1 && table.earliest_ms() == 1000);
+    assert_eq!(table.remove_expired(999, 1000, &hasher, |_| {}), 0);
+    for removed in [60, 40, 0] {
+        assert_eq!(table.remove_expired(1198, 60, &hasher, |_| {}), removed);
+        verify(&table, &hasher);
+    }
+    for number in (1..200).step_by(2) {
+        assert!(table.has_expiring());
+        assert!(table.remove(&key(number), &hasher));
+        verify(&table, &hasher);
+    }
+    assert_eq!((nodes(&table), table.len()), (0, 1));
+    let place = table.find(b"last", &hasher).unwrap();
+    assert_eq!(table.record(place).expire_ms, Some(i64::MAX));
+    table.set_expiry(place, None);
+    assert!(!table.has_expiring());
+    assert_eq!(table.remove_expired(i64::MAX, 1, &hasher, |_| {}), 0);
+    assert_eq!(table.earliest_ms(), NEVER);
 }
 
 /// The first byte of a key says how many bits its hash shares with all others. The next four bytes
