@@ -46,7 +46,8 @@ impl ListChunk {
         let entry = Encoded::new(value);
         let len = entry.len_with_back();
         let least = CAPACITY_MIN.min(len.saturating_mul(limits.entries_max));
-        let capacity = ((self.0.len() + len) * 2).max(least).min(limits.chunk_bytes());
+        let total = self.0.len() + len;
+        let capacity = (total + total / 2).max(least).min(limits.chunk_bytes());
         let slack = match end {
             End::Front => Slack::FillBefore(capacity),
             End::Back => Slack::FillBehind(capacity),
@@ -85,9 +86,29 @@ impl ListChunk {
         Self(right)
     }
 
-    /// Appends the entries of another chunk.
-    pub(super) fn append(&mut self, other: &Self) {
-        self.0.extend(other.0.len()).copy_from_slice(&other.0);
+    /// Appends entries in a listpack's encoding.
+    pub(super) fn append(&mut self, entries: &[u8]) {
+        self.0.extend(entries.len()).copy_from_slice(entries);
+    }
+
+    /// How many of these entries can be appended to the chunk's `count`: their bytes, and their
+    /// number. An empty chunk takes at least one.
+    pub(super) fn fitting(
+        &self,
+        entries: &[u8],
+        count: usize,
+        limits: ListLimits,
+    ) -> (usize, usize) {
+        let room = limits.chunk_bytes().saturating_sub(self.0.len());
+        let (mut len, mut added) = (0, 0);
+        while len < entries.len() && count + added < limits.entries_max {
+            let next = len + entry_len(entries, len);
+            if next > room && count + added > 0 {
+                break;
+            }
+            (len, added) = (next, added + 1);
+        }
+        (len, added)
     }
 
     pub(super) fn shrink(&mut self) {

@@ -22,18 +22,26 @@ pub(super) struct ListCursor {
 }
 
 impl ChunkedList {
-    /// A list of `count` entries in a listpack's encoding.
-    pub(super) fn from_entries(entries: &[u8], count: usize) -> Self {
-        Self { tree: Tree::new(ListChunk::from_entries(entries), count) }
+    /// A list of entries in a listpack's encoding.
+    pub(super) fn from_entries(entries: &[u8], limits: ListLimits) -> Self {
+        let mut list = Self { tree: Tree::new(ListChunk::from_entries(&[]), 0) };
+        list.append_entries(entries, limits);
+        list
     }
 
-    /// Appends a chunk of entries in a listpack's encoding.
-    pub(super) fn append_entries(&mut self, entries: &[u8], count: usize) {
-        let last = self.tree.last();
-        if self.tree.len() == 0 {
-            *self = Self::from_entries(entries, count);
-        } else {
-            self.tree.insert(&last, Side::After, (), ListChunk::from_entries(entries), count);
+    /// Appends entries in a listpack's encoding, and leaves full chunks behind.
+    pub(super) fn append_entries(&mut self, mut entries: &[u8], limits: ListLimits) {
+        while !entries.is_empty() {
+            let path = self.tree.last();
+            let chunk = self.tree.leaf(&path);
+            let (len, added) = chunk.fitting(entries, self.tree.leaf_count(&path), limits);
+            if added > 0 {
+                let (now, rest) = entries.split_at(len);
+                self.tree.leaf_mut(&path, added as isize).append(now);
+                entries = rest;
+            } else {
+                self.tree.insert(&path, Side::After, (), ListChunk::from_entries(&[]), 0);
+            }
         }
     }
 
@@ -251,7 +259,7 @@ impl ChunkedList {
     fn merge(&mut self, left: &Path, right: &Path) {
         let moved = self.tree.leaf_count(right);
         let chunk = self.tree.leaf(right).clone();
-        self.tree.leaf_mut(left, moved as isize).append(&chunk);
+        self.tree.leaf_mut(left, moved as isize).append(chunk.bytes());
         self.tree.remove(right);
     }
 
@@ -298,12 +306,11 @@ impl ChunkedList {
 
     /// The entries of each chunk, in a listpack's encoding, and how many they are.
     pub(super) fn chunks(&self) -> impl Iterator<Item = (&[u8], usize)> {
-        let mut path = Some(self.tree.first());
-        std::iter::from_fn(move || {
-            let here = path?;
-            path = self.tree.next(&here);
-            Some((self.tree.leaf(&here).bytes(), self.tree.leaf_count(&here)))
-        })
+        self.paths().map(|path| (self.tree.leaf(&path).bytes(), self.tree.leaf_count(&path)))
+    }
+
+    fn paths(&self) -> impl Iterator<Item = Path> {
+        std::iter::successors(Some(self.tree.first()), |path| self.tree.next(path))
     }
 
     #[inline]
@@ -315,15 +322,19 @@ impl ChunkedList {
         self.tree.leaves()
     }
 
-    /// Bytes of memory, approximately.
+    /// Bytes of memory. For a list of many chunks this is an estimate.
     pub(super) fn memory(&self) -> usize {
-        let (mut count, mut sum) = (0, 0);
-        let step = (self.tree.len() / SAMPLE).max(1);
-        for index in (0..self.tree.len()).step_by(step) {
-            sum += self.tree.leaf(&self.tree.seek_rank(index).0).memory();
-            count += 1;
-        }
-        size_of::<Self>() + self.tree.memory() + sum * self.tree.leaves() / count.max(1)
+        let leaves = self.tree.leaves();
+        let memory = |path: Path| self.tree.leaf(&path).memory();
+        let chunks = if leaves <= SAMPLE {
+            self.paths().map(memory).sum()
+        } else {
+            let samples = (0..self.tree.len()).step_by((self.tree.len() / SAMPLE).max(1));
+            let count = samples.len();
+            let sum: usize = samples.map(|index| memory(self.tree.seek_rank(index).0)).sum();
+            sum / count * leaves
+        };
+        size_of::<Self>() + self.tree.memory() + chunks
     }
 
     #[cfg(test)]

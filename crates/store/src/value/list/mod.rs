@@ -86,7 +86,7 @@ impl List {
         if let Self::Packed(pack) = self
             && limits.exceeded_by(pack.byte_len() + bytes, pack.len() + entries)
         {
-            let chunked = ChunkedList::from_entries(pack.entries(), pack.len());
+            let chunked = ChunkedList::from_entries(pack.entries(), limits);
             *self = Self::Chunked(Box::new(chunked));
         }
     }
@@ -232,7 +232,7 @@ impl List {
                 Some(list) => {
                     list.prepare(usize::MAX / 2, 0, limits);
                     let Self::Chunked(chunked) = list else { unreachable!("it was just made so") };
-                    chunked.append_entries(pack.entries(), pack.len());
+                    chunked.append_entries(pack.entries(), limits);
                 }
             }
         }

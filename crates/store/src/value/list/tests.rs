@@ -183,3 +183,28 @@ fn chunks_of_few_elements_are_dense() {
         assert!(list.memory() < many * 40, "{}", list.memory());
     }
 }
+
+#[test]
+fn foreign_chunks_leave_no_block_half_empty() {
+    let limits = ListLimits::new(-2);
+    // As many entries as a listpack of 8 KiB has, but with a block's header they take more.
+    let mut pack = Listpack::new();
+    (0..372).for_each(|number| pack.push_back(format!("{number:020}").as_bytes()));
+    assert!(pack.byte_len() <= 8192 && pack.entries().len() + SharedBlock::HEADER > 8192);
+    let packs = if cfg!(miri) { 2 } else { 100 };
+    let list = List::from_listpacks((0..packs).map(|_| pack.clone()), limits);
+    assert!(list.iter().eq((0..packs).flat_map(|_| pack.iter())));
+    assert!(list.memory() < packs * (8192 + 200), "{}", list.memory());
+    // One by one.
+    let mut list = List::new();
+    for item in pack.iter().chain(&pack) {
+        list.prepare(item.len(), 1, limits);
+        list.push(item, End::Back, limits);
+    }
+    assert!(list.memory() < 2 * 8192 + 1024 + 500, "{}", list.memory());
+    // A long entry has a chunk of its own.
+    let long = Listpack::from_iter([&[b'x'; 20_000][..], b"short"].map(Item::Bytes));
+    let list = List::from_listpacks([pack.clone(), long.clone(), pack].into_iter(), limits);
+    assert_eq!((list.len(), list.chunks().count()), (746, 5));
+    assert!(list.iter().skip(372).take(2).eq(long.iter()));
+}
