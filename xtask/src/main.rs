@@ -16,6 +16,7 @@ mod image;
 mod layers;
 mod lines;
 mod links;
+mod memory;
 mod names;
 mod npm;
 mod old_redis;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         ["races", names @ ..] => races::run(names),
         ["apps", options @ ..] => apps::run(options),
         ["heavy", options @ ..] => heavy::run(options),
+        ["memory", options @ ..] => memory::run(options),
         ["snapshot", options @ ..] => snapshot::run(options),
         ["pubsub", options @ ..] => pubsub::run(options),
         ["replicas", options @ ..] => replicas::run(options),
@@ -220,6 +222,8 @@ usage: cargo xtask <task>
                                 GETs while heavy commands run, here and on Valkey
   pubsub [--server PATH] [--rounds N] [--seconds N]
                                 messages delivered a second, here and on Valkey
+  memory [--only WORDS] [--server PATH]
+                                bytes per key of values of many shapes, here and on Valkey
   snapshot [--keys N] [--rate N] [--rounds N] [--server PATH]
                                 what a snapshot and its loading cost, here and on Valkey
   replicas [--requests N] [--keys N] [--copies N] [--rounds N] [--server PATH]
