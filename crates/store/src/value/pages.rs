@@ -4,8 +4,9 @@
 //! Table -> Page: up to 64 records
 //! Table -> Root: index, nodes -> Node: index, pages -> Page: up to 64 records
 //! ```
-//! A table is a single page as long as its records fit into one. A full page is split by the next bit of the hashes, and so is a node with 256 slots. The root's
-//! index doubles when a node needs it. So no single change takes long, even in a large table.
+//! A table is a single page as long as its records fit into one. A full page is split by the next
+//! bit of the hashes, and so is a node with 256 slots. The root's index doubles when a node needs
+//! it. So no single change takes long, even in a large table.
 //!
 //! A cursor is a position in the order of hashes. It stays valid while pages are split, merged or
 //! changed, and no key is seen twice.
