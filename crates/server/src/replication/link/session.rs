@@ -300,8 +300,9 @@ impl<'a> LinkSession<'a> {
         let is_full = !self.machine.has_room(false);
         if is_full && !self.is_full {
             log::info!(
-                "Dual channel replication: Replication buffer limit reached, stopping buffering. \
-                 Further accumulation may occur on primary side."
+                "Dual channel replication: Replication buffer limit reached ({} bytes), stopping \
+                 buffering. Further accumulation may occur on primary side.",
+                self.machine.gathered_len_max()
             );
         }
         self.is_full = is_full;

@@ -142,9 +142,12 @@ impl LinkMachine {
         machine
     }
 
-    /// Room for received bytes, at least `len` of them.
+    /// Room for received bytes: at least `len` of them, or what a limit leaves, and at least one.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
-        self.main.room(len)
+        let most = if self.gathers() { self.gathered_room().max(1) } else { usize::MAX };
+        let room = self.main.room(len.min(most));
+        let len = room.len().min(most);
+        &mut room[..len]
     }
 
     /// Notes that `len` bytes were received into the room.
@@ -283,7 +286,17 @@ impl LinkMachine {
     /// Whether more of the stream may be received. While the stream is kept, there is a limit.
     /// `is_held`: the stream is not being executed now.
     pub fn has_room(&self, is_held: bool) -> bool {
-        !(is_held || self.gathers()) || self.kept_bytes() < self.limits.gathered_len_max
+        !(is_held || self.gathers()) || self.gathered_room() > 0
+    }
+
+    /// How many more bytes of the stream may be kept.
+    fn gathered_room(&self) -> usize {
+        self.limits.gathered_len_max.saturating_sub(self.kept_bytes())
+    }
+
+    /// The most bytes of the stream that are kept while a copy comes.
+    pub const fn gathered_len_max(&self) -> usize {
+        self.limits.gathered_len_max
     }
 
     /// Bytes of the stream that were kept while the copy came, and are not executed yet.
