@@ -14,7 +14,14 @@ use libfuzzer_sys::fuzz_target;
 mod grammar;
 
 thread_local! {
-    static BENCH: RefCell<(Walls, Vec<GrammarRow>)> = RefCell::new((Walls::new(), grammar::rows()));
+    static BENCH: RefCell<(Walls, Vec<GrammarRow>)> = RefCell::new((Walls::new(), rows()));
+}
+
+/// All commands but the one that takes many seconds here, whatever its arguments.
+fn rows() -> Vec<GrammarRow> {
+    let mut rows = grammar::rows();
+    rows.retain(|row| row.name != "pfselftest");
+    rows
 }
 
 fuzz_target!(|data: &[u8]| BENCH.with_borrow_mut(|(walls, rows)| {

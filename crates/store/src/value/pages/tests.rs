@@ -201,6 +201,12 @@ fn a_table_of_one_page_knows_what_one_of_many_does() {
     let hasher = Hasher::new(9);
     let mut table = RecordTable::new(true);
     let value = Some(Given::Bytes(b"value"));
+    // A look at all records takes long under Miri.
+    let look = |table: &RecordTable, number: u64| {
+        if !cfg!(miri) || number.is_multiple_of(50) {
+            verify(table, &hasher);
+        }
+    };
     let last = table.set(Given::Bytes(b"last"), value, Some(i64::MAX), &hasher);
     assert!(last && table.has_expiring() && table.earliest_ms() < NEVER);
     for number in 0..200 {
@@ -210,7 +216,7 @@ fn a_table_of_one_page_knows_what_one_of_many_does() {
         assert!(table.set(Given::Bytes(&key(number)), value, expire_ms, &hasher));
         assert!(!table.is_same(&before) && before.len() + 1 == table.len());
         assert!(table.has_expiring());
-        verify(&table, &hasher);
+        look(&table, number);
     }
     assert!(nodes(&table) == 1 && table.earliest_ms() == 1000);
     assert_eq!(table.remove_expired(999, 1000, &hasher, |_| {}), 0);
@@ -221,7 +227,7 @@ fn a_table_of_one_page_knows_what_one_of_many_does() {
     for number in (1..200).step_by(2) {
         assert!(table.has_expiring());
         assert!(table.remove(&key(number), &hasher));
-        verify(&table, &hasher);
+        look(&table, number - 1);
     }
     assert_eq!((nodes(&table), table.len()), (0, 1));
     let place = table.find(b"last", &hasher).unwrap();
