@@ -47,7 +47,7 @@ impl ListChunk {
         let len = entry.len_with_back();
         let least = CAPACITY_MIN.min(len.saturating_mul(limits.entries_max));
         let total = self.0.len() + len;
-        let capacity = (total + total / 2).max(least).min(limits.chunk_bytes());
+        let capacity = (total + total / 4).max(least).min(limits.chunk_bytes());
         let slack = match end {
             End::Front => Slack::FillBefore(capacity),
             End::Back => Slack::FillBehind(capacity),
