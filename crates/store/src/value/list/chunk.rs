@@ -45,14 +45,25 @@ impl ListChunk {
     pub(super) fn insert(&mut self, at: usize, value: Item<'_>, end: End, limits: ListLimits) {
         let entry = Encoded::new(value);
         let len = entry.len_with_back();
-        let least = CAPACITY_MIN.min(len.saturating_mul(limits.entries_max));
-        let total = self.0.len() + len;
-        let capacity = (total + total / 4).max(least).min(limits.chunk_bytes());
+        let capacity = Self::capacity(self.0.len() + len, len, limits);
         let slack = match end {
             End::Front => Slack::FillBefore(capacity),
             End::Back => Slack::FillBehind(capacity),
         };
         entry.write_over(self.0.open(at, len, slack));
+    }
+
+    /// The room of a chunk that an entry of `len` bytes makes `total` bytes long.
+    fn capacity(total: usize, len: usize, limits: ListLimits) -> usize {
+        let (most, grown) = (limits.chunk_bytes(), total + total / 4);
+        if total + len > most {
+            // No other one like it fits.
+            total
+        } else if grown > most / 4 * 3 {
+            most
+        } else {
+            grown.max(CAPACITY_MIN.min(len.saturating_mul(limits.entries_max)))
+        }
     }
 
     /// Removes the entries between two offsets.
