@@ -241,7 +241,10 @@ impl<'a> LinkSession<'a> {
 
     /// Reads from the main connection. Returns whether something came.
     fn read_main(&mut self) -> Result<bool, GiveUp> {
-        match self.wire.read(self.machine.room(READ_BYTES)) {
+        let most = self.machine.received_len_max();
+        let room = self.machine.room(READ_BYTES.min(most));
+        let len = room.len().min(most);
+        match self.wire.read(&mut room[..len]) {
             Ok(0) => Err(lost(&io::ErrorKind::UnexpectedEof.into())),
             Ok(len) => {
                 self.machine.received(len, self.now_ms());

@@ -142,12 +142,9 @@ impl LinkMachine {
         machine
     }
 
-    /// Room for received bytes: at least `len` of them, or what a limit leaves, and at least one.
+    /// Room for received bytes, at least `len` of them.
     pub fn room(&mut self, len: usize) -> &mut [u8] {
-        let most = if self.gathers() { self.gathered_room().max(1) } else { usize::MAX };
-        let room = self.main.room(len.min(most));
-        let len = room.len().min(most);
-        &mut room[..len]
+        self.main.room(len)
     }
 
     /// Notes that `len` bytes were received into the room.
@@ -286,12 +283,17 @@ impl LinkMachine {
     /// Whether more of the stream may be received. While the stream is kept, there is a limit.
     /// `is_held`: the stream is not being executed now.
     pub fn has_room(&self, is_held: bool) -> bool {
-        !(is_held || self.gathers()) || self.gathered_room() > 0
+        !(is_held || self.gathers()) || self.kept_bytes() < self.limits.gathered_len_max
     }
 
-    /// How many more bytes of the stream may be kept.
-    fn gathered_room(&self) -> usize {
-        self.limits.gathered_len_max.saturating_sub(self.kept_bytes())
+    /// How many bytes may be received at once, so that no more than the limit are kept. At least
+    /// one: this is for a caller that knows that there is room.
+    pub fn received_len_max(&self) -> usize {
+        if self.gathers() {
+            self.limits.gathered_len_max.saturating_sub(self.kept_bytes()).max(1)
+        } else {
+            usize::MAX
+        }
     }
 
     /// The most bytes of the stream that are kept while a copy comes.
