@@ -9,7 +9,7 @@
 //!        8  expiry             i64   (with EXPIRES; Unix milliseconds)
 //!           key length         u32   (with LONG_KEY)
 //!           key
-//!           value              the string, an aligned pointer to it, or an aligned collection
+//!           value              the string, an aligned pointer to it, or a collection
 //! ```
 //! Integers are kept as their digits. So SET and GET, the most frequent commands, convert nothing,
 //! and a short number takes less than 8 bytes.
@@ -89,10 +89,10 @@ enum ValueForm {
     InlineText = 2,
     /// Eight bytes: a `SharedString`.
     Shared = 3,
-    /// `SLOT` bytes: the collection of the type in the high half of the byte.
-    Collection = 4,
     /// Eight bytes: a `ChunkedString`.
-    Chunked = 5,
+    Chunked = 4,
+    /// `SLOT` bytes: the collection of the type in the high half of the byte.
+    Collection = 5,
 }
 
 /// The beginning of every entry, byte for byte.
@@ -115,13 +115,18 @@ const _: () = assert!(HEADER == 8 && offset_of!(EntryHeader, value_len) == 6);
 /// A string that is converted to chunks stays in its block.
 const _: () = assert!(
     size_of::<ChunkedString>() == size_of::<SharedString>()
-        && align_of::<ChunkedString>() == align_of::<SharedString>()
+        && align_of::<ChunkedString>() <= align_of::<SharedString>()
 );
 
 impl ValueForm {
     #[inline(always)]
     const fn is_inline(self) -> bool {
         matches!(self, Self::Inline | Self::InlineRaw | Self::InlineText)
+    }
+
+    #[inline(always)]
+    const fn is_aligned(self) -> bool {
+        matches!(self, Self::Shared | Self::Chunked)
     }
 }
 
@@ -189,8 +194,8 @@ impl EntryHeader {
             1 => ValueForm::InlineRaw,
             2 => ValueForm::InlineText,
             3 => ValueForm::Shared,
-            4 => ValueForm::Collection,
-            _ => ValueForm::Chunked,
+            4 => ValueForm::Chunked,
+            _ => ValueForm::Collection,
         }
     }
 
@@ -298,15 +303,16 @@ impl<'a> NewValue<'a> {
             }
             return;
         }
-        // SAFETY: the place is aligned to 8 like the block. The value ends within the block: the
-        // block's size was rounded up to a multiple of 8, and the value's place and size are such
+        // SAFETY: a collection may lie at any address, and the block has room for it behind the
+        // key. A string's pointer is aligned to 8 like the block. It ends within the block: the
+        // block's size was rounded up to a multiple of 8, and its place and size are such
         // multiples.
         unsafe {
-            let at = pointer.add(end.next_multiple_of(8));
+            let aligned = pointer.add(end.next_multiple_of(8));
             match self {
-                NewValue::Shared(shared) => at.cast().write(shared),
-                NewValue::Chunked(chunked) => at.cast().write(chunked),
-                NewValue::Collection(collection) => collection.write(at),
+                NewValue::Shared(shared) => aligned.cast().write(shared),
+                NewValue::Chunked(chunked) => aligned.cast().write(chunked),
+                NewValue::Collection(collection) => collection.write(pointer.add(end)),
                 NewValue::Inline(_) | NewValue::InlineRaw(_) | NewValue::InlineText(_) => {}
             }
         }
@@ -536,12 +542,12 @@ impl<'a> EntryRef<'a> {
         }
     }
 
-    /// The value's offset. That of a pointer is rounded up for its alignment.
+    /// The value's offset. That of a string's pointer is rounded up for its alignment.
     #[inline(always)]
     fn value_offset(self) -> usize {
         let (offset, len) = self.key_place();
         let end = offset + len;
-        if self.header().form().is_inline() { end } else { end.next_multiple_of(8) }
+        if self.header().form().is_aligned() { end.next_multiple_of(8) } else { end }
     }
 
     /// The size that the block was made for: where the value would end if it began at the key's
@@ -851,8 +857,8 @@ impl<'a> EntryMut<'a> {
             // panics.
             let shared = std::mem::take(unsafe { self.at_mut::<SharedString>(at) });
             let chunked = ChunkedString::from_shared(shared);
-            // SAFETY: the place has room for a `ChunkedString`, which has the size and alignment of
-            // a `SharedString`. The empty string that lies there is dropped first.
+            // SAFETY: the place has room for a `ChunkedString`, which has the size of a
+            // `SharedString` and needs no other alignment. The empty string that lies there is dropped first.
             unsafe {
                 let place = self.pointer.add(at);
                 place.cast::<SharedString>().drop_in_place();

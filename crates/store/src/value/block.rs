@@ -24,23 +24,24 @@ pub(super) fn allocate(header: &[u8], bytes: &[u8]) -> NonNull<u8> {
     block
 }
 
-/// Resizes a block from the size for `old_len` bytes to the size for `len` bytes. `block` is
-/// written only if the block moves: it lies in an entry, whose cache line stays with the reading
-/// threads while no thread writes there.
+/// Resizes a block from the size for `old_len` bytes to the size for `len` bytes. Returns where it
+/// lies then, and `None` if it stays as it is. So a caller writes the pointer only if it changes:
+/// it lies in an entry, whose cache line stays with the reading threads while no thread writes
+/// there.
 ///
 /// # Safety
-/// The caller owns the block, which was last given `old_len` bytes, and uses it only through
-/// `block` afterwards. `len` is not zero.
+/// The caller owns the block, which was last given `old_len` bytes, and uses it only through the
+/// result afterwards, if there is one. `len` is not zero.
 #[inline]
-pub(super) unsafe fn resize(block: &mut NonNull<u8>, old_len: usize, len: usize) {
+pub(super) unsafe fn resize(block: NonNull<u8>, old_len: usize, len: usize) -> Option<NonNull<u8>> {
     let (old, new) = (layout(old_len), layout(len));
     if old == new {
-        return;
+        return None;
     }
     // SAFETY: the caller owns the block and says what it was given, so `old` is its layout. The new
     // size is not zero because `len` is not, and `layout` has checked that it is in range.
     match NonNull::new(unsafe { realloc(block.as_ptr(), old, new.size()) }) {
-        Some(moved) => *block = moved,
+        Some(moved) => Some(moved),
         None => handle_alloc_error(new),
     }
 }

@@ -13,7 +13,9 @@ use super::defrag::Defragmenter;
 use super::owners::Owners;
 
 /// Like `Arc`, without weak references. Checking whether it is shared costs one load, while
-/// `Arc::make_mut` costs a locked instruction at each level of a tree.
+/// `Arc::make_mut` costs a locked instruction at each level of a tree. The pointer may lie at any
+/// address (see `SLOT`).
+#[repr(Rust, packed)]
 pub struct Cow<T> {
     block: NonNull<CowBlock<T>>,
 }
@@ -42,14 +44,14 @@ impl<T> Cow<T> {
 
     /// Whether both are clones of one, and neither has changed since.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.block == other.block
+        std::ptr::eq(self.block(), other.block())
     }
 
     #[inline(always)]
     fn block(&self) -> &CowBlock<T> {
         // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, it does not change while we are borrowed.
-        unsafe { self.block.as_ref() }
+        unsafe { { self.block }.as_ref() }
     }
 
     /// The value, for changing it. `None`: it is shared.
@@ -59,7 +61,7 @@ impl<T> Cow<T> {
         }
         // SAFETY: *sole*: the count was 1, and we are borrowed exclusively while the result is
         // used.
-        Some(unsafe { &mut self.block.as_mut().value })
+        Some(unsafe { &mut { self.block }.as_mut().value })
     }
 
     /// Returns the value, so that its parts from one on can be moved. With the first part, 0, its
@@ -91,7 +93,7 @@ impl<T: Clone> Cow<T> {
         }
         // SAFETY: *sole*: the count was 1, or we have made our own copy. We are borrowed
         // exclusively while the result is used.
-        unsafe { &mut self.block.as_mut().value }
+        unsafe { &mut { self.block }.as_mut().value }
     }
 
     #[cold]

@@ -15,7 +15,9 @@ use std::ptr::NonNull;
 use super::block;
 use crate::value::Defragmenter;
 
-/// An owned set of integers. It is only a pointer: the block's size follows from its header.
+/// An owned set of integers. It is only a pointer, which may lie at any address (see `SLOT`): the
+/// block's size follows from its header.
+#[repr(Rust, packed)]
 pub struct Intset {
     block: NonNull<u8>,
 }
@@ -180,7 +182,10 @@ impl Intset {
         let (old_len, len) = (self.byte_len(), HEADER + count * self.width());
         // SAFETY: *whole*: only this set uses the block, which was given its length. The new length
         // includes the header, so it is not zero.
-        unsafe { block::resize(&mut self.block, old_len, len) };
+        let moved = unsafe { block::resize(self.block, old_len, len) };
+        if let Some(moved) = moved {
+            self.block = moved;
+        }
     }
 
     fn set_count(&mut self, count: usize) {

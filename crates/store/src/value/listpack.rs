@@ -49,7 +49,9 @@ use format::{
 pub use format::{OVERHEAD, write};
 pub use item::Item;
 
-/// An owned listpack. It is only a pointer: the block's size follows from its header.
+/// An owned listpack. It is only a pointer, which may lie at any address (see `SLOT`): the block's
+/// size follows from its header.
+#[repr(Rust, packed)]
 pub struct Listpack {
     block: NonNull<u8>,
 }
@@ -496,7 +498,10 @@ impl Listpack {
     fn resize_block(&mut self, old: ListpackHeader, new: ListpackHeader) {
         // SAFETY: only this listpack uses the block, which was given as many bytes as its header
         // said until now. The new size includes a header.
-        unsafe { block::resize(&mut self.block, old.given(), new.given()) };
+        let moved = unsafe { block::resize(self.block, old.given(), new.given()) };
+        if let Some(moved) = moved {
+            self.block = moved;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values with elements: lists, sets, sorted sets, hashes and streams; and large strings.
 //!
-//! Each is a Rust value of at most 16 bytes that lies in its key's entry and points to the rest. A
+//! Each is a Rust value of at most 9 bytes that lies in its key's entry and points to the rest. A
 //! small one is one block in Redis's packed form. A large one consists of chunks, which clones
 //! share until one changes.
 
@@ -39,11 +39,11 @@ macro_rules! collections {
             /// Writes the collection to its place.
             ///
             /// # Safety
-            /// `at` is memory of `SLOT` bytes, aligned to 8, that the caller may write.
+            /// `at` is memory of `SLOT` bytes that the caller may write.
             pub(crate) unsafe fn write(self, at: NonNull<u8>) {
                 match self {
-                    // SAFETY: the assertion below says that the type fits the caller's memory in
-                    // size and alignment.
+                    // SAFETY: the assertion below says that the type fits the caller's memory, and
+                    // that it may lie at any address.
                     $(Self::$kind(collection) => unsafe { at.cast::<$type>().write(collection) },)*
                 }
             }
@@ -134,7 +134,7 @@ macro_rules! collections {
             }
 
             const _: () = {
-                assert!(size_of::<$type>() <= SLOT && align_of::<$type>() <= 8);
+                assert!(size_of::<$type>() <= SLOT && align_of::<$type>() == 1);
                 const fn is_send<T: Send>() {}
                 is_send::<$type>();
             };
@@ -196,8 +196,9 @@ macro_rules! drafted {
 
 drafted!(List, Set, SortedSet);
 
-/// How many bytes a collection takes in its entry.
-pub(crate) const SLOT: usize = 16;
+/// How many bytes a collection takes in its entry: a pointer, and which form of the collection it
+/// points to. The pointer may lie at any address, so nothing is lost to alignment.
+pub(crate) const SLOT: usize = 9;
 
 mod block;
 mod chunked;
@@ -218,6 +219,7 @@ pub mod sorted_set;
 pub mod stream;
 mod tags;
 mod tree;
+mod unaligned_box;
 mod value_type;
 
 pub use chunked::{CHUNK_LEN, CHUNKED_LEN_MIN, ChunkedString, StringRef};

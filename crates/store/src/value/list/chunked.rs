@@ -24,7 +24,7 @@ pub(super) struct ListCursor {
 impl ChunkedList {
     /// A list of entries in a listpack's encoding.
     pub(super) fn from_entries(entries: &[u8], limits: ListLimits) -> Self {
-        let mut list = Self { tree: Tree::new(ListChunk::from_entries(&[]), 0) };
+        let mut list = Self::default();
         list.append_entries(entries, limits);
         list
     }
@@ -350,6 +350,12 @@ impl ChunkedList {
             assert_eq!(found, count);
             assert!(count > 0 || self.tree.len() == 0);
         }
+    }
+}
+
+impl Default for ChunkedList {
+    fn default() -> Self {
+        Self { tree: Tree::new(ListChunk::from_entries(&[]), 0) }
     }
 }
 

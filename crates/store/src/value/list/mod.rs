@@ -6,19 +6,19 @@ mod chunked;
 mod tests;
 
 use std::ops::Range;
-use std::ptr::NonNull;
 
 use chunked::{ChunkedList, ListCursor};
 
 use super::listpack::{self, Item, Listpack, ListpackIter};
 use super::shared_block::SharedBlock;
+use super::unaligned_box::UnalignedBox;
 use crate::value::{Defragmenter, Encoding};
 
 /// Elements in the order in which clients put them.
 #[derive(Clone)]
 pub enum List {
     Packed(Listpack),
-    Chunked(Box<ChunkedList>),
+    Chunked(UnalignedBox<ChunkedList>),
 }
 
 /// The option `list-max-listpack-size`: the largest size of a packed list, or of a chunk of a long
@@ -67,14 +67,10 @@ impl List {
                 0
             }
             Self::Chunked(chunked) => {
-                if from == 0
-                    && defragmenter.wants(NonNull::from(&**chunked).cast())
-                    && let Self::Chunked(old) = std::mem::take(self)
-                {
-                    *self = Self::Chunked(Box::new(*old));
+                if from == 0 {
+                    chunked.defragment(defragmenter);
                 }
-                let Self::Chunked(chunked) = self else { return 0 };
-                chunked.defragment(from, defragmenter)
+                ChunkedList::defragment(chunked, from, defragmenter)
             }
         }
     }
@@ -87,7 +83,7 @@ impl List {
             && limits.exceeded_by(pack.byte_len() + bytes, pack.len() + entries)
         {
             let chunked = ChunkedList::from_entries(pack.entries(), limits);
-            *self = Self::Chunked(Box::new(chunked));
+            *self = Self::Chunked(UnalignedBox::new(chunked));
         }
     }
 

@@ -36,7 +36,8 @@ use super::record::{self, NewRecord, RecordText, TableRecord};
 use crate::value::Defragmenter;
 use crate::value::prefetch::prefetch;
 
-/// Records whose hashes lie close together.
+/// Records whose hashes lie close together. The pointer may lie at any address (see `SLOT`).
+#[repr(Rust, packed)]
 pub(super) struct Page {
     block: NonNull<PageHeader>,
 }
@@ -352,7 +353,7 @@ impl Page {
 
     /// Whether one is a clone of the other, and neither has changed since.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.block == other.block
+        std::ptr::eq(self.header(), other.header())
     }
 
     /// No record expires earlier.
@@ -618,7 +619,7 @@ impl Page {
     fn header(&self) -> &PageHeader {
         // SAFETY: *counted*: the block lives while we are an owner. *Sole*: except for the count,
         // which is atomic, the header does not change while we are borrowed.
-        unsafe { self.block.as_ref() }
+        unsafe { { self.block }.as_ref() }
     }
 
     /// Must be called only after `make_unique`, or on a new page.
@@ -627,7 +628,7 @@ impl Page {
         debug_assert!(self.header().owners.is_one(), "changed by one of several owners");
         // SAFETY: *sole*: callers have made us the only owner, and we are borrowed exclusively
         // while the result is used.
-        unsafe { self.block.as_mut() }
+        unsafe { { self.block }.as_mut() }
     }
 }
 

@@ -26,11 +26,12 @@ pub use range::{Range, RangeBack};
 
 use super::Item;
 use super::cow::Cow;
+use super::unaligned_box::UnalignedBox;
 use crate::value::{Defragmenter, Encoding};
 
 /// A stream. It may be empty, and its key stays then.
 #[derive(Clone)]
-pub struct Stream(Box<StreamParts>);
+pub struct Stream(UnalignedBox<StreamParts>);
 
 /// The parts of a stream.
 ///
@@ -95,14 +96,14 @@ pub enum StreamTrim {
 
 impl Stream {
     pub fn new() -> Self {
-        Self(Box::default())
+        Self(UnalignedBox::default())
     }
 
     /// See [`Collection::defragment`](super::Collection::defragment). The parts are those of the
     /// entries, and then those of the groups.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         if from == 0 {
-            defragmenter.boxed(&mut self.0);
+            self.0.defragment(defragmenter);
         }
         let StreamParts { log, groups } = &mut *self.0;
         let groups_at = log.nodes.parts();
@@ -130,8 +131,8 @@ impl Stream {
 
     /// A group for changing, together with the entries.
     pub fn group_mut(&mut self, name: &[u8]) -> Option<(&mut StreamLog, &mut ConsumerGroup)> {
-        let group = self.0.groups.get_mut(name)?;
-        Some((&mut self.0.log, group))
+        let StreamParts { log, groups } = &mut *self.0;
+        Some((log, groups.get_mut(name)?))
     }
 
     #[inline]
