@@ -334,7 +334,7 @@ impl Hash {
         }
     }
 
-    /// Bytes of memory, without the 16 bytes in the entry.
+    /// Bytes of memory, without those in the entry.
     pub fn memory(&self) -> usize {
         match self {
             Self::Packed(pack) => pack.memory(),

@@ -309,7 +309,7 @@ impl Set {
         }
     }
 
-    /// Bytes of memory, without the 16 bytes in the entry.
+    /// Bytes of memory, without those in the entry.
     pub fn memory(&self) -> usize {
         match self {
             Self::Table(table) => table.memory(),
