@@ -858,7 +858,8 @@ impl<'a> EntryMut<'a> {
             let shared = std::mem::take(unsafe { self.at_mut::<SharedString>(at) });
             let chunked = ChunkedString::from_shared(shared);
             // SAFETY: the place has room for a `ChunkedString`, which has the size of a
-            // `SharedString` and needs no other alignment. The empty string that lies there is dropped first.
+            // `SharedString` and needs no other alignment. The empty string that lies there is
+            // dropped first.
             unsafe {
                 let place = self.pointer.add(at);
                 place.cast::<SharedString>().drop_in_place();
