@@ -23,6 +23,7 @@ mod old_redis;
 mod options;
 mod pages;
 mod peers;
+mod pipeline;
 mod probe;
 mod proofs;
 mod pubsub;

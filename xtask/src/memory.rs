@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::random::TestRandom;
-use bobbin_testkit::{TestConnection, TestServer, peers};
+use bobbin_testkit::{TestServer, peers};
 
-use crate::options::{both_servers, pairs};
+use crate::options::{both_servers, number, pairs};
+use crate::pipeline::Pipeline;
 use crate::shell::TaskResult;
 
 /// Measures memory; `arguments` as [`USAGE`] has them.
@@ -24,15 +24,13 @@ pub(crate) fn run(arguments: &[&str]) -> TaskResult {
     })?;
     let mut servers = Vec::new();
     for (name, binary, threads) in both_servers(&binary) {
-        let server = TestServer::start(&binary, &["--io-threads", threads])?;
-        let connection = server.connect();
-        servers.push((name, server, connection));
+        servers.push((name, TestServer::start(&binary, &["--io-threads", threads])?));
     }
     println!("{HEADER}");
     for shape in shapes().filter(|shape| shape.name().contains(only)) {
         let mut bytes = Vec::new();
-        for (name, _, connection) in &mut servers {
-            let each = shape.measure(connection);
+        for (name, server) in &servers {
+            let each = shape.measure(server);
             bytes.push(each.map_err(|error| format!("{} in {name}: {error}", shape.name()))?);
         }
         let [ours, theirs] = bytes[..] else { unreachable!("two servers") };
@@ -99,93 +97,67 @@ impl Shape {
     }
 
     /// The bytes that each key takes.
-    fn measure(self, connection: &mut TestConnection) -> Result<f64, String> {
-        connection.say("FLUSHALL SYNC");
-        let before = used_bytes(connection);
-        let mut commands = Vec::new();
+    fn measure(self, server: &TestServer) -> Result<f64, String> {
+        let mut control = server.connect();
+        control.say("FLUSHALL SYNC");
+        let before = used_bytes(server)?;
+        let mut pipeline = Pipeline::new(&mut control);
         for number in 0..self.keys() {
-            self.add_commands(number, &mut commands);
-            if commands.len() >= PIPELINED {
-                send(connection, &commands)?;
-                commands.clear();
-            }
+            self.add(number, &mut pipeline)?;
         }
-        send(connection, &commands)?;
-        let grown = used_bytes(connection).saturating_sub(before);
+        pipeline.finish()?;
+        let grown = used_bytes(server)?.saturating_sub(before);
         Ok(grown as f64 / self.keys() as f64)
     }
 
-    /// The commands that make the value with this number. Lists and streams grow one by one.
-    fn add_commands(self, number: usize, commands: &mut Vec<Vec<Vec<u8>>>) {
-        let key = format!("key:{number:08}").into_bytes();
+    /// Makes the value with this number. Lists and streams grow one by one.
+    fn add(self, number: usize, pipeline: &mut Pipeline<'_>) -> TaskResult {
+        let key = format!("key:{number:08}");
         let mut random = TestRandom::new(number as u64);
-        let mut text = || -> Vec<u8> {
+        let mut text = || -> String {
             let letters = random.bytes(self.len).into_iter();
-            letters.map(|byte| b'a' + byte % 26).collect()
+            letters.map(|byte| char::from(b'a' + byte % 26)).collect()
         };
-        let first = |name: &str| vec![name.as_bytes().to_vec(), key.clone()];
-        let word = |text: String| text.into_bytes();
-        let mut whole = |name: &str, element: &mut dyn FnMut(usize) -> Vec<Vec<u8>>| {
-            let mut command = first(name);
-            (0..self.elements).for_each(|at| command.extend(element(at)));
-            commands.push(command);
+        let mut send = |head: &[&str], element: &mut dyn FnMut(usize) -> Vec<String>, count| {
+            let head = head.iter().map(|word| (*word).to_owned());
+            pipeline.send(&head.chain((0..count).flat_map(element)).collect::<Vec<_>>())
         };
-        let field = |at: usize| word(format!("field:{at:05}"));
+        let field = |at: usize| format!("field:{at:05}");
+        let all = self.elements;
         match self.kind {
-            Kind::String => whole("SET", &mut |_| vec![text()]),
-            Kind::Set => whole("SADD", &mut |_| vec![text()]),
+            Kind::String => send(&["SET", &key], &mut |_| vec![text()], all),
+            Kind::Set => send(&["SADD", &key], &mut |_| vec![text()], all),
             Kind::SetOfIntegers => {
-                whole("SADD", &mut |at| vec![word((number * 1000 + at * 3).to_string())]);
+                send(&["SADD", &key], &mut |at| vec![(number * 1000 + at * 3).to_string()], all)
             }
             Kind::SortedSet => {
-                whole("ZADD", &mut |at| vec![word((at as f64 * 1.5).to_string()), text()]);
+                let mut element = |at| vec![(at as f64 * 1.5).to_string(), text()];
+                send(&["ZADD", &key], &mut element, all)
             }
-            Kind::Hash => whole("HSET", &mut |at| vec![field(at), text()]),
+            Kind::Hash => send(&["HSET", &key], &mut |at| vec![field(at), text()], all),
             Kind::HashExpiring => {
-                whole("HSET", &mut |at| vec![field(at), text()]);
-                let mut expire = first("HEXPIRE");
-                expire.extend(["100000", "FIELDS"].map(|word| word.as_bytes().to_vec()));
-                expire.push(word(self.elements.to_string()));
-                expire.extend((0..self.elements).map(field));
-                commands.push(expire);
+                send(&["HSET", &key], &mut |at| vec![field(at), text()], all)?;
+                let expire = ["HEXPIRE", &key, "100000", "FIELDS", &all.to_string()];
+                send(&expire, &mut |at| vec![field(at)], all)
             }
-            Kind::List => commands.extend((0..self.elements).map(|_| {
-                let mut command = first("RPUSH");
-                command.push(text());
-                command
-            })),
-            Kind::Stream => commands.extend((0..self.elements).map(|_| {
-                let mut command = first("XADD");
-                command.extend([b"*".to_vec(), b"field".to_vec(), text()]);
-                command
-            })),
+            Kind::List => {
+                (0..all).try_for_each(|_| send(&["RPUSH", &key], &mut |_| vec![text()], 1))
+            }
+            Kind::Stream => {
+                let entry = ["XADD", &key, "*", "field"];
+                (0..all).try_for_each(|_| send(&entry, &mut |_| vec![text()], 1))
+            }
         }
     }
-}
-
-fn send(connection: &mut TestConnection, commands: &[Vec<Vec<u8>>]) -> TaskResult {
-    let text = |error: std::io::Error| error.to_string();
-    let mut bytes = Vec::new();
-    commands.iter().for_each(|command| encode_command(command, &mut bytes));
-    connection.send_raw(&bytes).map_err(text)?;
-    for _ in commands {
-        let reply = connection.receive().map_err(text)?;
-        if reply.is_error() {
-            return Err(reply.text());
-        }
-    }
-    Ok(())
 }
 
 /// INFO's `used_memory`, as soon as it stands still.
-fn used_bytes(connection: &mut TestConnection) -> usize {
+fn used_bytes(server: &TestServer) -> Result<usize, String> {
     let mut last = 0;
     loop {
-        let info = connection.say("INFO memory").text();
-        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        let used: usize = used.and_then(|used| used.trim().parse().ok()).expect("a number");
+        let used = number::<usize>(server.info("used_memory").trim())?;
         if used.abs_diff(last) < STILL_BYTES {
-            return used;
+            return Ok(used);
         }
         last = used;
         std::thread::sleep(POLL);
@@ -194,14 +166,12 @@ fn used_bytes(connection: &mut TestConnection) -> usize {
 
 const HEADER: &str = "\
 bytes per key               bobbin    valkey  ratio";
-pub(crate) const USAGE: &str = "\
+const USAGE: &str = "\
 usage: cargo xtask memory [--only WORDS] [--server PATH]
   values of many shapes; WORDS: those with these words in their names";
 /// Bytes of values of one shape, about.
 const BYTES: usize = 16 << 20;
 const KEYS_MAX: usize = 100_000;
-/// Commands sent at once.
-const PIPELINED: usize = 500;
 /// Memory that changes by less stands still.
 const STILL_BYTES: usize = 4096;
 const POLL: Duration = Duration::from_millis(150);

@@ -2,13 +2,13 @@
 //! twelve digits, as the benchmark writes them.
 
 use bobbin_testkit::TestConnection;
-use bobbin_testkit::connection::encode_command;
 
+use crate::pipeline::Pipeline;
 use crate::shell::TaskResult;
 
 /// Fills an empty server.
 pub(super) fn fill(control: &mut TestConnection) -> TaskResult {
-    let mut pipeline = Pipeline { control, bytes: Vec::new(), sent: 0 };
+    let mut pipeline = Pipeline::new(control);
     for number in 0..SMALL {
         let value = "x".repeat(1000);
         pipeline.send(&["SET", &key("string", number), &format!("value-{number}")])?;
@@ -68,34 +68,5 @@ fn key(name: &str, number: usize) -> String {
     format!("{name}:{number:012}")
 }
 
-/// Commands that are sent together.
-struct Pipeline<'a> {
-    control: &'a mut TestConnection,
-    bytes: Vec<u8>,
-    sent: usize,
-}
-
-impl Pipeline<'_> {
-    fn send<A: AsRef<[u8]>>(&mut self, command: &[A]) -> TaskResult {
-        encode_command(command, &mut self.bytes);
-        self.sent += 1;
-        if self.sent < PIPELINED { Ok(()) } else { self.finish() }
-    }
-
-    fn finish(&mut self) -> TaskResult {
-        let text = |error: std::io::Error| format!("filling the server: {error}");
-        self.control.send_raw(&self.bytes).map_err(text)?;
-        self.bytes.clear();
-        for _ in 0..std::mem::take(&mut self.sent) {
-            let reply = self.control.receive().map_err(text)?;
-            if reply.is_error() {
-                return Err(format!("filling the server: {}", reply.text()));
-            }
-        }
-        Ok(())
-    }
-}
-
 const SMALL: usize = 1000;
 const LARGE: usize = 20;
-const PIPELINED: usize = 100;

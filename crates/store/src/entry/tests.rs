@@ -93,6 +93,17 @@ fn raw_stays_raw_under_another_name() {
 }
 
 #[test]
+fn a_collection_takes_nine_bytes_behind_its_key() {
+    for key_len in 0..40 {
+        let list = List::new();
+        let (pack, block) = (list.memory(), (HEADER + key_len + 9).next_multiple_of(8));
+        let value = NewValue::Collection(list.into_any());
+        let entry = OwnedEntry::new(&vec![b'k'; key_len], value, None, 0);
+        assert_eq!(entry.as_ref().memory(), block + pack);
+    }
+}
+
+#[test]
 fn replacing_in_place_keeps_the_block() {
     let mut entry = OwnedEntry::new(b"key", NewValue::Inline(b"12345"), None, 0);
     let mut hold = entry.as_mut();

@@ -420,9 +420,13 @@ impl Pages {
 }
 
 impl RecordPlace {
+    const fn new(node: usize, page: usize, record: usize) -> Self {
+        Self { node: node as u32, page: page as u16, record: record as u32 }
+    }
+
     /// The place of a record of a table with one page.
     const fn in_one_page(record: usize) -> Self {
-        Self { node: 0, page: 0, record: record as u32 }
+        Self::new(0, 0, record)
     }
 }
 

@@ -208,3 +208,18 @@ fn foreign_chunks_leave_no_block_half_empty() {
     assert_eq!((list.len(), list.chunks().count()), (746, 5));
     assert!(list.iter().skip(372).take(2).eq(long.iter()));
 }
+
+#[test]
+fn chunks_of_long_elements_are_dense() {
+    let limits = ListLimits::new(-2);
+    let (many, long) = (20, vec![b'x'; 5000]);
+    for end in [End::Front, End::Back] {
+        let mut list = List::new();
+        for _ in 0..many {
+            list.prepare(long.len(), 1, limits);
+            list.push(Item::Bytes(&long), end, limits);
+        }
+        assert_eq!(list.chunks().count(), many);
+        assert!(list.memory() < many * 5200, "{}", list.memory());
+    }
+}

@@ -55,7 +55,7 @@ impl Root {
         let slot = &self.nodes[node];
         let page = slot.node.page_of(hash, slot.depth);
         let record = slot.node.pages[page].page.find(tag(hash), key)?;
-        Some(RecordPlace { node: node as u32, page: page as u16, record: record as u32 })
+        Some(RecordPlace::new(node, page, record))
     }
 
     pub(super) fn record(&self, place: RecordPlace) -> TableRecord<'_> {
@@ -155,11 +155,7 @@ impl Root {
             }
             for (page, slot) in slot.node.pages.iter().enumerate() {
                 if left < slot.count as usize {
-                    return Some(RecordPlace {
-                        node: node as u32,
-                        page: page as u16,
-                        record: left as u32,
-                    });
+                    return Some(RecordPlace::new(node, page, left));
                 }
                 left -= slot.count as usize;
             }
@@ -293,11 +289,7 @@ impl Root {
                 // A page that is shared is replaced by a copy, which may be smaller.
                 let before = slot.page.memory();
                 if let Some(record) = slot.page.first_expired(now_ms) {
-                    return Some(RecordPlace {
-                        node: node as u32,
-                        page: page as u16,
-                        record: record as u32,
-                    });
+                    return Some(RecordPlace::new(node, page, record));
                 }
                 self.bytes = self.bytes + slot.page.memory() - before;
             }
