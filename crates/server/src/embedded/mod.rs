@@ -12,6 +12,7 @@ use bobbin_store::{AccessClock, SHARDS};
 
 use self::records::{BaseInProgress, LogRecords, Start};
 use crate::base::clock::ticks;
+use crate::base::random::Random;
 use crate::config::{Config, OptionId};
 use crate::engine::acl::Rights;
 use crate::engine::blocking::{self, WaiterEnd};
@@ -134,6 +135,11 @@ impl Embedded {
         self.data.conditions.clock = AccessClock::new(self.server.access_policy(), now_ms);
         self.server.end_pause_in_time(now_ms);
         self.data.follow_config(self.server);
+    }
+
+    /// Decides everything random from now on, as the seed of a new worker does.
+    pub const fn set_random(&mut self, seed: u64) {
+        self.data.random = Random::new(seed);
     }
 
     /// Turns the log on. Nothing reads it.

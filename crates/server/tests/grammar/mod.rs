@@ -280,6 +280,8 @@ impl Side {
     }
 
     fn send(&mut self, words: &[Vec<u8>], way: SendWay, shown: &str) -> Vec<u8> {
+        // A command about all keys draws other numbers on each side.
+        self.embedded.set_random(1);
         let mut session = self.embedded.connect();
         let mut sent = Vec::new();
         let script: Words = match way {
