@@ -329,8 +329,9 @@ fn encode(command: &[Vec<u8>], output: &mut Vec<u8>) {
     }
 }
 
+/// Compares several bytes at few places: a fuzzer follows each comparison.
 fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
+    (0..text.len()).any(|at| text[at] == part[0] && text[at..].starts_with(part))
 }
 
 const NOW_MS: i64 = 1_700_000_000_000;
