@@ -5,10 +5,11 @@
 //! first two registers are the lower 12 bits of *ab*, the others the upper 12 bits of *bc*.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, _mm_cvtsi128_si64, _mm_extract_epi32, _mm_loadu_si128, _mm256_and_si256,
+    __m128i, __m256i, _mm_cvtsi128_si64, _mm_loadu_si128, _mm_storeu_si128, _mm256_and_si256,
     _mm256_castsi256_si128, _mm256_extracti128_si256, _mm256_lddqu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_mullo_epi16, _mm256_or_si256, _mm256_set_m128i,
-    _mm256_set1_epi16, _mm256_set1_epi32, _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_srli_epi16,
+    _mm256_maddubs_epi16, _mm256_max_epu8, _mm256_mullo_epi16, _mm256_or_si256,
+    _mm256_permutevar8x32_epi32, _mm256_set_m128i, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_setr_epi8, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_srli_epi16,
     _mm256_storeu_si256,
 };
 
@@ -40,25 +41,10 @@ impl Avx2 {
 
 #[target_feature(enable = "avx2")]
 fn merge_into(body: &[u8], registers: &mut Registers) {
-    let mut blocks = registers.as_chunks_mut::<VALUES>().0.iter_mut();
-    let mut bytes = body.windows(BYTES + READ_BEYOND).step_by(BYTES);
-    for (bytes, registers) in bytes.by_ref().zip(blocks.by_ref()) {
-        if let Some(bytes) = bytes.first_chunk() {
-            merge_block(bytes, registers);
-        }
+    let blocks = registers.as_chunks_mut::<VALUES>().0;
+    for (bytes, registers) in body.as_chunks::<BYTES>().0.iter().zip(blocks) {
+        store(registers, _mm256_max_epu8(load(registers), unpacked(bytes)));
     }
-    // The last block is copied, because there are no further bytes to read behind it.
-    if let (Some(last), Some(registers)) = (body.last_chunk::<BYTES>(), blocks.next()) {
-        let mut bytes = [0; BYTES + READ_BEYOND];
-        bytes[..BYTES].copy_from_slice(last);
-        merge_block(&bytes, registers);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn merge_block(bytes: &[u8; BYTES + READ_BEYOND], registers: &mut [u8; VALUES]) {
-    store(registers, _mm256_max_epu8(load(registers), unpacked(bytes)));
 }
 
 #[target_feature(enable = "avx2")]
@@ -66,24 +52,28 @@ fn write(registers: &Registers, body: &mut [u8]) {
     let blocks = body.as_chunks_mut::<BYTES>().0;
     for (registers, bytes) in registers.as_chunks::<VALUES>().0.iter().zip(blocks) {
         let packed = packed(load(registers));
-        let halves = [_mm256_castsi256_si128(packed), _mm256_extracti128_si256::<1>(packed)];
-        for (bytes, half) in bytes.as_chunks_mut::<{ BYTES / 2 }>().0.iter_mut().zip(halves) {
-            bytes[..8].copy_from_slice(&_mm_cvtsi128_si64(half).to_le_bytes());
-            bytes[8..].copy_from_slice(&_mm_extract_epi32::<2>(half).to_le_bytes());
+        let (front, back) = bytes.split_at_mut(HALF);
+        if let Some(front) = front.first_chunk_mut() {
+            store_half(front, _mm256_castsi256_si128(packed));
         }
+        let rest = _mm_cvtsi128_si64(_mm256_extracti128_si256::<1>(packed));
+        back.copy_from_slice(&rest.to_le_bytes());
     }
 }
 
+/// The registers in the bytes. The lower half of the vector is made from the first 16 bytes, and
+/// the upper half from the last 16.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn unpacked(bytes: &[u8; BYTES + READ_BEYOND]) -> __m256i {
-    let [low, high] = [0, BYTES / 2].map(|at| load_half(bytes[at..].first_chunk().unwrap()));
-    let halves = _mm256_set_m128i(high, low);
+fn unpacked(bytes: &[u8; BYTES]) -> __m256i {
+    let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) else {
+        unreachable!("24 bytes have 16");
+    };
     let words = _mm256_shuffle_epi8(
-        halves,
+        _mm256_set_m128i(load_half(last), load_half(first)),
         _mm256_setr_epi8(
             0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11, //
-            0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11,
+            4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11, 12, 13, 14, 14, 15,
         ),
     );
     // Move the bits of *ab* to where those of *bc* are.
@@ -93,20 +83,21 @@ fn unpacked(bytes: &[u8; BYTES + READ_BEYOND]) -> __m256i {
     _mm256_or_si256(even, odd)
 }
 
-/// The opposite of `unpacked`: the result is in the lower twelve bytes of each half.
+/// The opposite of `unpacked`: the result is in the lower 24 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn packed(values: __m256i) -> __m256i {
     // Add neighbours at their places: first two of 6 bits, then two of 12.
     let pairs = _mm256_maddubs_epi16(values, _mm256_set1_epi16(64 << 8 | 1));
     let fours = _mm256_madd_epi16(pairs, _mm256_set1_epi32(4096 << 16 | 1));
-    _mm256_shuffle_epi8(
+    let halves = _mm256_shuffle_epi8(
         fours,
         _mm256_setr_epi8(
             0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, //
             0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1,
         ),
-    )
+    );
+    _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7))
 }
 
 #[inline]
@@ -118,7 +109,7 @@ fn load(values: &[u8; VALUES]) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load_half(bytes: &[u8; 16]) -> __m128i {
+fn load_half(bytes: &[u8; HALF]) -> __m128i {
     // SAFETY: this reads 16 bytes, which the array has, at any alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
@@ -130,9 +121,16 @@ fn store(values: &mut [u8; VALUES], vector: __m256i) {
     unsafe { _mm256_storeu_si256(values.as_mut_ptr().cast(), vector) };
 }
 
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_half(bytes: &mut [u8; HALF], vector: __m128i) {
+    // SAFETY: this writes 16 bytes, which the array has, at any alignment.
+    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), vector) };
+}
+
 /// Registers in a vector.
 const VALUES: usize = 32;
 /// How many bytes contain them.
 const BYTES: usize = VALUES * 6 / 8;
-/// How many bytes behind those are read too.
-const READ_BEYOND: usize = 4;
+/// Bytes of half a vector.
+const HALF: usize = 16;
