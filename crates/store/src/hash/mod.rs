@@ -141,7 +141,8 @@ mod tests {
                 for i in 0..KEYS {
                     let hash = hasher.hash(key(i).as_bytes());
                     let parts = [
-                        hash.shard(),
+                        // The shard; under Miri there are fewer shards than classes.
+                        (hash.0 >> 52) as usize,
                         hash.position() as usize >> 24,
                         hash.position() as usize,
                         hash.tag().into(),
