@@ -15,7 +15,9 @@ pub(super) fn of<'a>(call: &Call<'a>, from: usize) -> Result<Vec<(&'a [u8], KeyU
         return Err("ERR Invalid number of arguments specified for command".into());
     }
     let mut keys = Vec::new();
-    command.key_uses(args, |at, usage| keys.push((args[at], usage)));
+    if !command.key_uses(args, |at, usage| keys.push((args[at], usage))) {
+        keys.clear();
+    }
     if keys.is_empty() && !command.has(Flags::NO_MANDATORY_KEYS) {
         return Err("ERR Invalid arguments specified for command".into());
     }

@@ -140,17 +140,19 @@ impl Facts {
         fits && keys == 1 && is_first
     }
 
-    /// Calls `f` with the index of each key, and what the command does with the key. If the
-    /// arguments do not fit the command, it passes the keys that are there: the handler answers
-    /// with an error before it looks at a key.
-    pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) {
+    /// Calls `f` with the index of each key, and what the command does with the key. Returns
+    /// `false` if the arguments do not fit the command. Then it passes the keys that are there: the
+    /// handler answers with an error before it looks at a key.
+    pub fn key_uses(&self, args: &[&[u8]], mut f: impl FnMut(usize, KeyUse)) -> bool {
         if let Some(finder) = self.row.key_finder {
             finder(args, &mut f);
-            return;
+            return true;
         }
+        let mut fits = true;
         for spec in self.row.keys.iter().filter(|spec| !spec.usage.has(KeyUse::NOT_KEY)) {
-            spec.positions(args, |at| f(at, spec.usage));
+            fits &= spec.positions(args, |at| f(at, spec.usage));
         }
+        fits
     }
 
     /// Whether the command may read keys that its arguments do not name, as SORT's BY does.
