@@ -624,6 +624,11 @@ impl Table {
         self.entry_of(slot)
     }
 
+    /// Gives the table up for its entries.
+    pub(crate) fn into_entries(self) -> TableEntries {
+        TableEntries { table: self, next: 0 }
+    }
+
     fn slots(&self) -> impl Iterator<Item = Slot> {
         self.buckets().iter().flat_map(|bucket| bucket.0).filter(|slot| !slot.is_empty())
     }
@@ -696,6 +701,36 @@ impl Drop for Table {
     }
 }
 
+/// The entries of a table that is given up, in memory order. Those that nobody takes are freed with
+/// it.
+pub(crate) struct TableEntries {
+    table: Table,
+    /// The next slot, as a place counts them.
+    next: usize,
+}
+
+impl Iterator for TableEntries {
+    type Item = OwnedEntry;
+
+    fn next(&mut self) -> Option<OwnedEntry> {
+        loop {
+            let place = EntryPlace(self.next);
+            let buckets = self.table.buckets_mut();
+            if place.slot() == 0 {
+                let ahead = buckets.get(place.bucket() + 1);
+                ahead.into_iter().for_each(Bucket::prefetch_entries);
+            }
+            let slot = &mut buckets.get_mut(place.bucket())?.0[place.slot()];
+            let slot = std::mem::replace(slot, Slot::EMPTY);
+            self.next += 1;
+            if !slot.is_empty() {
+                // SAFETY: the slot has been removed from the table.
+                return Some(unsafe { slot.into_entry() });
+            }
+        }
+    }
+}
+
 /// Whether two keys are equal. Most keys have 8 to 32 bytes; for them this takes four comparisons
 /// of words and no call.
 #[inline(always)]
@@ -755,12 +790,12 @@ const fn size_for(len: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
     use super::*;
-    use crate::entry::NewValue;
+    use crate::entry::{NewValue, SharedString};
 
     fn entry(key: &[u8], value: &[u8]) -> OwnedEntry {
         OwnedEntry::new(key, NewValue::Inline(value), None, 0)
@@ -914,6 +949,27 @@ mod tests {
         let last = places.into_iter().max_by_key(|place| place.slot()).unwrap();
         drop(table.remove(places[0], &hasher));
         drop(table.replace(last, entry(b"b", b"again")));
+    }
+
+    #[test]
+    fn a_table_that_is_given_up_yields_each_entry_once_and_frees_the_rest() {
+        let (hasher, value) = (Hasher::new(1), SharedString::new(vec![b'v'; 100]));
+        for taken in [0, 1, 8, 20, 40] {
+            let mut table = Table::new();
+            for number in 0..40 {
+                let (key, value) = (format!("key {number}"), NewValue::Shared(value.clone()));
+                let entry = OwnedEntry::new(key.as_bytes(), value, None, 0);
+                table.insert(hasher.hash(key.as_bytes()), entry, &hasher);
+            }
+            let mut entries = table.into_entries();
+            let keys = entries.by_ref().take(taken).map(|entry| entry.as_ref().key().to_vec());
+            let keys: HashSet<_> = keys.collect();
+            assert_eq!((keys.len(), SharedString::strong_count(&value)), (taken, 41 - taken));
+            assert_eq!(entries.next().is_none(), taken == 40);
+            drop(entries);
+            assert_eq!(SharedString::strong_count(&value), 1);
+        }
+        assert!(Table::new().into_entries().next().is_none());
     }
 
     #[test]

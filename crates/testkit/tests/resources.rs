@@ -1,4 +1,5 @@
-//! Limits that the system sets to the server: the size of files, threads, descriptors.
+//! Limits that the system sets to the server: the size of files, threads, descriptors, cores; and
+//! the limit of memory beside them.
 
 use std::process::Command;
 
@@ -73,6 +74,40 @@ fn values_are_freed_without_a_thread() {
         client.call(&["UNLINK", "0"]).expect("answers");
         field(&mut client, "memory", "lazyfreed_objects") != "0"
     });
+}
+
+/// What FLUSHALL removed is freed before keys are evicted, though the thread that frees it gets
+/// little of the only core.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn flushed_keys_make_room_for_new_ones() {
+    const KEYS: usize = 60_000;
+    let cores = ["--server-cpulist", "0", "--bio-cpulist", "0", "--io-threads", "1"];
+    let server = TestServer::bobbin(&cores);
+    let mut client = server.connect();
+    fill(&mut client, "old", KEYS);
+    let used: usize = field(&mut client, "memory", "used_memory").parse().expect("a number");
+    client.call(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).expect("answers");
+    client.call(&["CONFIG", "SET", "maxmemory", &(used + used / 20).to_string()]).expect("answers");
+    assert_eq!(client.say("FLUSHALL ASYNC").text(), "OK");
+    fill(&mut client, "new", KEYS);
+    assert_eq!(field(&mut client, "stats", "evicted_keys"), "0");
+    assert_eq!(client.say("DBSIZE").as_integer(), Some(KEYS as i64));
+    until(|| field(&mut client, "memory", "lazyfree_pending_objects") == "0");
+    assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), KEYS.to_string());
+}
+
+/// Sets keys, with many commands on their way.
+fn fill(client: &mut TestConnection, prefix: &str, keys: usize) {
+    let value = "v".repeat(100);
+    for first in (0..keys).step_by(1000) {
+        for key in first..first + 1000 {
+            client.send(&["SET", &format!("{prefix}:{key:06}"), &value]).expect("is sent");
+        }
+        for _ in 0..1000 {
+            assert_eq!(client.receive().expect("is answered").text(), "OK");
+        }
+    }
 }
 
 /// Threads that are added later take descriptors too, and leave those that the server keeps for its

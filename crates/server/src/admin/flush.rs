@@ -1,7 +1,7 @@
 //! Commands about whole databases: FLUSHALL, FLUSHDB, SWAPDB, DBSIZE.
 
 use bobbin_resp::Reply;
-use bobbin_store::shard::Database;
+use bobbin_store::shard::{Database, DatabaseEntries};
 
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
@@ -60,6 +60,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
     if in_background {
         lazyfree::free_databases(flushed);
     } else if !flushed.is_empty() && !call.in_transaction {
+        let flushed = flushed.into_iter().map(Database::into_entries).collect();
         call.leave_job(FreeDatabases(flushed));
         return;
     }
@@ -67,12 +68,17 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
 }
 
 /// Frees databases in slices.
-struct FreeDatabases(Vec<Database>);
+struct FreeDatabases(Vec<DatabaseEntries>);
 
 impl Job for FreeDatabases {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {
-        // One shard's part of a database is small.
-        while self.0.pop().is_some() && (slice.more)() {}
+        while let Some(entries) = self.0.last_mut()
+            && (slice.more)()
+        {
+            if entries.by_ref().take(FREED_AT_ONCE).count() < FREED_AT_ONCE {
+                self.0.pop();
+            }
+        }
         self.0.is_empty()
     }
 
@@ -104,6 +110,8 @@ fn dbsize(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
+/// How many keys are freed before the time is looked at.
+const FREED_AT_ONCE: usize = 64;
 const FLUSH_HISTORY: &[(&str, &str)] = &[("4.0.0", "Takes `ASYNC`."), ("6.2.0", "Takes `SYNC`.")];
 const FLUSH_TIPS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 const DANGEROUS: Categories = Categories::KEYSPACE.with(Categories::DANGEROUS);

@@ -60,21 +60,31 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     if limit == 0 || is_enough() {
         return Room::Enough;
     }
+    data.release();
+    let started = ticks();
+    let deadline = started + server.clock.ticks(EVICT_US);
+    // Keys that were flushed go before keys that are there.
+    while lazyfree::free_flushed() {
+        if is_enough() {
+            return Room::Enough;
+        }
+        if ticks() >= deadline {
+            return Room::Soon;
+        }
+    }
     // A command is refused only by the exact figure.
     let is_surely_enough = || fits(memory::used(), limit, server);
     let policy = server.config.maxmemory_policy();
     if policy == MaxmemoryPolicy::Noeviction || !server.may_evict(now_ms) {
         return if is_surely_enough() { Room::Enough } else { Room::None };
     }
-    data.release();
-    let (releases, started) = (server.scripts.releases(), ticks());
+    let releases = server.scripts.releases();
     if let Some(walked) = &data.evictor.failure
         && (walked.policy, walked.releases) == (policy, releases)
         && started < walked.until
     {
         return walked.room;
     }
-    let deadline = started + server.clock.ticks(EVICT_US);
     let mut evictor = std::mem::take(&mut data.evictor);
     let mut room = Room::Enough;
     let mut evicted = 0;

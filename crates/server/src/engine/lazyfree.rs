@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bobbin_io::error_text;
-use bobbin_store::shard::Database;
+use bobbin_store::shard::{Database, DatabaseEntries};
 use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::Mutex;
 
@@ -21,7 +21,8 @@ pub enum Garbage {
     Entry(OwnedEntry),
     /// A thread waits until the token is dropped.
     Awaited(OwnedEntry, Arc<()>),
-    Databases(Vec<Database>),
+    /// What is in `FLUSHED`.
+    Flushed,
     /// The allocator's free pages, which it would keep for later allocations.
     Pages,
     /// A holder of pinned values, which may hold the last reference to them.
@@ -29,19 +30,30 @@ pub enum Garbage {
 }
 
 static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
+/// The keys of whole databases, each shard's apart, in several lists. A thread that frees some takes
+/// a shard's keys out for as long, and passes over lists that are locked: the one that locked a
+/// list may be the thread that leaves the cores to the workers.
+static FLUSHED: [Mutex<Vec<DatabaseEntries>>; FLUSHED_LISTS] =
+    [const { Mutex::new(Vec::new()) }; FLUSHED_LISTS];
+/// How many keys there are in them.
+static FLUSHED_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static PENDING_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static PENDING_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
 
-/// Frees an entry: at once if that is quick, otherwise in the background.
-pub fn free(entry: OwnedEntry) {
+/// Frees an entry: at once if that is quick, otherwise in the background. Returns whether it was
+/// quick.
+pub fn free(entry: OwnedEntry) -> bool {
     let value = entry.as_ref();
-    if value.is_light() || value.value_type() == ValueType::String && value.memory() < LARGE_BYTES {
+    let is_quick =
+        value.is_light() || value.value_type() == ValueType::String && value.memory() < LARGE_BYTES;
+    if is_quick {
         drop(entry);
     } else {
         let bytes = entry.as_ref().memory();
         send(Garbage::Entry(entry), 1, bytes);
     }
+    is_quick
 }
 
 /// Frees an entry in the background, and then drops the token.
@@ -58,10 +70,41 @@ pub fn give_back_soon() {
 
 /// Frees whole databases in the background.
 pub fn free_databases(databases: Vec<Database>) {
-    let objects = databases.iter().map(Database::len).sum();
-    if objects > 0 {
-        send(Garbage::Databases(databases), objects, 0);
+    let objects: usize = databases.iter().map(Database::len).sum();
+    if objects == 0 {
+        return;
     }
+    FLUSHED_OBJECTS.fetch_add(objects, Ordering::Relaxed);
+    let used = databases.into_iter().filter(|database| !database.is_empty());
+    for (number, database) in used.enumerate() {
+        FLUSHED[number % FLUSHED_LISTS].lock().push(database.into_entries());
+    }
+    send(Garbage::Flushed, 0, 0);
+}
+
+/// Frees a few keys of databases that wait to be freed. Returns whether there were any. The thread
+/// leaves the cores to the workers, so workers that need memory call this before they evict keys.
+pub fn free_flushed() -> bool {
+    let left = FLUSHED_OBJECTS.load(Ordering::Relaxed);
+    if left == 0 {
+        return false;
+    }
+    // Threads begin at different lists.
+    let (last, first) = FLUSHED.split_at(left % FLUSHED_LISTS);
+    let mut lists = first.iter().chain(last).filter_map(Mutex::try_lock);
+    let Some(mut entries) = lists.find_map(|mut list| list.pop()) else { return false };
+    let (mut taken, mut freed) = (0, 0);
+    for entry in entries.by_ref().take(FLUSHED_AT_ONCE) {
+        taken += 1;
+        freed += usize::from(free(entry));
+    }
+    if taken == FLUSHED_AT_ONCE {
+        let list = FLUSHED.iter().find_map(Mutex::try_lock);
+        list.unwrap_or_else(|| FLUSHED[0].lock()).push(entries);
+    }
+    FLUSHED_OBJECTS.fetch_sub(taken, Ordering::Relaxed);
+    FREED_OBJECTS.fetch_add(freed as u64, Ordering::Relaxed);
+    true
 }
 
 /// Frees the holder of pinned values in the background, for example a job, together with its pins.
@@ -71,7 +114,7 @@ pub fn free_pins(holder: Box<dyn Send>) {
 
 fn send(garbage: Garbage, objects: usize, bytes: usize) {
     let Some(queue) = QUEUE.get().or_else(start) else {
-        drop(garbage);
+        dispose(garbage);
         FREED_OBJECTS.fetch_add(objects as u64, Ordering::Relaxed);
         return;
     };
@@ -127,13 +170,13 @@ fn free_all(receiver: &Receiver<(Garbage, usize)>) {
         };
         let bytes = match &garbage {
             Garbage::Entry(entry) | Garbage::Awaited(entry, _) => entry.as_ref().memory(),
-            Garbage::Databases(_) | Garbage::Pins(_) => 0,
+            Garbage::Flushed | Garbage::Pins(_) => 0,
             Garbage::Pages => {
                 pages_at.get_or_insert_with(|| Instant::now() + PAGES_PAUSE);
                 0
             }
         };
-        drop(garbage);
+        dispose(garbage);
         // The memory in use must be up to date before the value stops counting as pending.
         memory::settle();
         PENDING_OBJECTS.fetch_sub(objects, Ordering::Relaxed);
@@ -142,9 +185,19 @@ fn free_all(receiver: &Receiver<(Garbage, usize)>) {
     }
 }
 
+fn dispose(garbage: Garbage) {
+    if let Garbage::Flushed = garbage {
+        while FLUSHED_OBJECTS.load(Ordering::Relaxed) > 0 {
+            if !free_flushed() {
+                cores::give_way();
+            }
+        }
+    }
+}
+
 /// The number of objects that wait to be freed.
 pub fn pending_objects() -> usize {
-    PENDING_OBJECTS.load(Ordering::Relaxed)
+    PENDING_OBJECTS.load(Ordering::Relaxed) + FLUSHED_OBJECTS.load(Ordering::Relaxed)
 }
 
 /// Bytes of the values that wait to be freed, as far as they are known.
@@ -165,5 +218,8 @@ pub fn reset_freed_objects() {
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for more garbage before pages are given back.
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
+/// How many keys of a database are freed at once: some ten microseconds.
+const FLUSHED_AT_ONCE: usize = 64;
+const FLUSHED_LISTS: usize = 16;
 /// Strings of this many bytes are freed in the background, and other values of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::entry::access::{AccessClock, AccessPolicy};
 use crate::entry::{EntryMut, EntryRef, NewValue, OwnedEntry};
 use crate::hash::{Hasher, KeyHash};
-use crate::table::{EntryPlace, Table};
+use crate::table::{EntryPlace, Table, TableEntries};
 use crate::value::ValueType;
 use crate::value::{DefragCursor, Defragmenter};
 use expiry::{ExpiryIndex, POSITION_BITS_LOST};
@@ -44,6 +44,21 @@ pub enum Reaped<'a> {
 pub struct Database {
     table: Table,
     expiry: ExpiryIndex,
+}
+
+/// The entries of a database that is given up. Those that nobody takes are freed with it, and so is
+/// what the database had beside them.
+pub struct DatabaseEntries {
+    entries: TableEntries,
+    _expiry: ExpiryIndex,
+}
+
+impl Iterator for DatabaseEntries {
+    type Item = OwnedEntry;
+
+    fn next(&mut self) -> Option<OwnedEntry> {
+        self.entries.next()
+    }
 }
 
 /// Some keys of every database, locked together.
@@ -357,6 +372,11 @@ impl Database {
 
     pub fn table(&self) -> &Table {
         &self.table
+    }
+
+    /// Gives the database up for its entries.
+    pub fn into_entries(self) -> DatabaseEntries {
+        DatabaseEntries { entries: self.table.into_entries(), _expiry: self.expiry }
     }
 
     /// Bytes of memory for everything but the entries.
