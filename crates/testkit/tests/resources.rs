@@ -6,6 +6,8 @@ use std::process::Command;
 use bobbin_testkit::disk::Folder;
 use bobbin_testkit::{TestConnection, TestServer, peers, until};
 
+const KEYS: usize = 60_000;
+
 /// Starts a server below a limit, as `prlimit` names it.
 fn limited(limit: &str, arguments: &[&str]) -> TestServer {
     let begin = || {
@@ -76,14 +78,18 @@ fn values_are_freed_without_a_thread() {
     });
 }
 
-/// What FLUSHALL removed is freed before keys are evicted, though the thread that frees it gets
-/// little of the only core.
+/// Starts a server whose worker, and whose thread that frees memory, have one core. The thread gets
+/// little of it.
+fn on_one_core() -> TestServer {
+    let cores = ["--server-cpulist", "0", "--bio-cpulist", "0", "--io-threads", "1"];
+    TestServer::bobbin(&cores)
+}
+
+/// What FLUSHALL removed is freed before keys are evicted.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn flushed_keys_make_room_for_new_ones() {
-    const KEYS: usize = 60_000;
-    let cores = ["--server-cpulist", "0", "--bio-cpulist", "0", "--io-threads", "1"];
-    let server = TestServer::bobbin(&cores);
+    let server = on_one_core();
     let mut client = server.connect();
     fill(&mut client, "old", KEYS);
     let used: usize = field(&mut client, "memory", "used_memory").parse().expect("a number");
@@ -95,6 +101,20 @@ fn flushed_keys_make_room_for_new_ones() {
     assert_eq!(client.say("DBSIZE").as_integer(), Some(KEYS as i64));
     until(|| field(&mut client, "memory", "lazyfree_pending_objects") == "0");
     assert_eq!(field(&mut client, "memory", "lazyfreed_objects"), KEYS.to_string());
+}
+
+/// Without a limit of memory, too, new keys come no faster than flushed ones go.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn flushed_keys_are_freed_while_new_ones_come() {
+    let server = on_one_core();
+    let mut client = server.connect();
+    fill(&mut client, "old", KEYS);
+    assert_eq!(client.say("FLUSHALL ASYNC").text(), "OK");
+    fill(&mut client, "new", KEYS);
+    let pending: usize =
+        field(&mut client, "memory", "lazyfree_pending_objects").parse().expect("a number");
+    assert!(pending < KEYS / 50, "{pending}");
 }
 
 /// Sets keys, with many commands on their way.

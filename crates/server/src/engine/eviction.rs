@@ -64,7 +64,7 @@ pub fn make_room(server: &Server, data: &mut Data) -> Room {
     let started = ticks();
     let deadline = started + server.clock.ticks(EVICT_US);
     // Keys that were flushed go before keys that are there.
-    while lazyfree::free_flushed() {
+    while lazyfree::free_flushed().is_some() {
         if is_enough() {
             return Room::Enough;
         }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bobbin_io::error_text;
 use bobbin_store::shard::{Database, DatabaseEntries};
 use bobbin_store::{OwnedEntry, ValueType};
-use bobbin_sync::Mutex;
+use bobbin_sync::{Mutex, OwnLine};
 
 use crate::base::cores::{self, CoreWork};
 use crate::base::{allocator, memory};
@@ -35,8 +35,8 @@ static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
 /// list may be the thread that leaves the cores to the workers.
 static FLUSHED: [Mutex<Vec<DatabaseEntries>>; FLUSHED_LISTS] =
     [const { Mutex::new(Vec::new()) }; FLUSHED_LISTS];
-/// How many keys there are in them.
-static FLUSHED_OBJECTS: AtomicUsize = AtomicUsize::new(0);
+/// How many keys there are in them. Workers read it in every turn.
+static FLUSHED_OBJECTS: OwnLine<AtomicUsize> = OwnLine(AtomicUsize::new(0));
 static PENDING_OBJECTS: AtomicUsize = AtomicUsize::new(0);
 static PENDING_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREED_OBJECTS: AtomicU64 = AtomicU64::new(0);
@@ -74,7 +74,7 @@ pub fn free_databases(databases: Vec<Database>) {
     if objects == 0 {
         return;
     }
-    FLUSHED_OBJECTS.fetch_add(objects, Ordering::Relaxed);
+    FLUSHED_OBJECTS.0.fetch_add(objects, Ordering::Relaxed);
     let used = databases.into_iter().filter(|database| !database.is_empty());
     for (number, database) in used.enumerate() {
         FLUSHED[number % FLUSHED_LISTS].lock().push(database.into_entries());
@@ -82,29 +82,42 @@ pub fn free_databases(databases: Vec<Database>) {
     send(Garbage::Flushed, 0, 0);
 }
 
-/// Frees a few keys of databases that wait to be freed. Returns whether there were any. The thread
-/// leaves the cores to the workers, so workers that need memory call this before they evict keys.
-pub fn free_flushed() -> bool {
-    let left = FLUSHED_OBJECTS.load(Ordering::Relaxed);
-    if left == 0 {
-        return false;
+/// Frees as many keys of databases that wait to be freed as a turn has changed, or somewhat more.
+/// The thread leaves the cores to the workers: without this, busy workers could make new keys
+/// faster than the thread frees the old ones.
+pub fn free_flushed_beside(changes: u64) {
+    let mut wanted = changes.min(FLUSHED_BESIDE_MAX) as usize;
+    while wanted > 0
+        && let Some(freed) = free_flushed()
+    {
+        wanted = wanted.saturating_sub(freed);
     }
-    // Threads begin at different lists.
+}
+
+/// Frees a few keys of databases that wait to be freed. Returns how many; `None`: none wait. Workers
+/// that need memory call this before they evict keys.
+pub fn free_flushed() -> Option<usize> {
+    let left = FLUSHED_OBJECTS.0.load(Ordering::Relaxed);
+    if left == 0 {
+        return None;
+    }
+    // Which list comes first changes, so all of them keep some.
     let (last, first) = FLUSHED.split_at(left % FLUSHED_LISTS);
-    let mut lists = first.iter().chain(last).filter_map(Mutex::try_lock);
-    let Some(mut entries) = lists.find_map(|mut list| list.pop()) else { return false };
+    let mut lists = first.iter().chain(last);
+    let take = |list: &Mutex<Vec<_>>| list.try_lock()?.pop();
+    let mut entries = lists.clone().find_map(take)?;
     let (mut taken, mut freed) = (0, 0);
     for entry in entries.by_ref().take(FLUSHED_AT_ONCE) {
         taken += 1;
         freed += usize::from(free(entry));
     }
     if taken == FLUSHED_AT_ONCE {
-        let list = FLUSHED.iter().find_map(Mutex::try_lock);
+        let list = lists.find_map(Mutex::try_lock);
         list.unwrap_or_else(|| FLUSHED[0].lock()).push(entries);
     }
-    FLUSHED_OBJECTS.fetch_sub(taken, Ordering::Relaxed);
+    FLUSHED_OBJECTS.0.fetch_sub(taken, Ordering::Relaxed);
     FREED_OBJECTS.fetch_add(freed as u64, Ordering::Relaxed);
-    true
+    Some(taken)
 }
 
 /// Frees the holder of pinned values in the background, for example a job, together with its pins.
@@ -187,8 +200,8 @@ fn free_all(receiver: &Receiver<(Garbage, usize)>) {
 
 fn dispose(garbage: Garbage) {
     if let Garbage::Flushed = garbage {
-        while FLUSHED_OBJECTS.load(Ordering::Relaxed) > 0 {
-            if !free_flushed() {
+        while FLUSHED_OBJECTS.0.load(Ordering::Relaxed) > 0 {
+            if free_flushed().is_none() {
                 cores::give_way();
             }
         }
@@ -197,7 +210,7 @@ fn dispose(garbage: Garbage) {
 
 /// The number of objects that wait to be freed.
 pub fn pending_objects() -> usize {
-    PENDING_OBJECTS.load(Ordering::Relaxed) + FLUSHED_OBJECTS.load(Ordering::Relaxed)
+    PENDING_OBJECTS.load(Ordering::Relaxed) + FLUSHED_OBJECTS.0.load(Ordering::Relaxed)
 }
 
 /// Bytes of the values that wait to be freed, as far as they are known.
@@ -220,6 +233,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
 /// How many keys of a database are freed at once: some ten microseconds.
 const FLUSHED_AT_ONCE: usize = 64;
+/// How many of them a turn frees at most: FLUSHALL itself changes every key.
+const FLUSHED_BESIDE_MAX: u64 = 4096;
 const FLUSHED_LISTS: usize = 16;
 /// Strings of this many bytes are freed in the background, and other values of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

@@ -8,6 +8,7 @@ use super::Worker;
 use crate::base::clock::ticks;
 use crate::base::cores;
 use crate::engine::blocking;
+use crate::engine::lazyfree;
 use crate::engine::server::Switch;
 use crate::engine::server::unsent::UnsentBytes;
 
@@ -155,8 +156,10 @@ impl Worker {
     /// Leaves the gate. Notes what the turn did and how long it took.
     #[inline(always)]
     fn end_turn(&mut self, begun: &Begun) {
-        std::mem::take(&mut self.data.counters).add_to(&self.handle.stats.totals);
+        let counters = std::mem::take(&mut self.data.counters);
+        counters.add_to(&self.handle.stats.totals);
         self.data.leave();
+        lazyfree::free_flushed_beside(counters.dirty);
         let commands = self.handle.stats.totals.commands.get().saturating_sub(begun.commands);
         let now = ticks();
         self.handle.watch.leave();
