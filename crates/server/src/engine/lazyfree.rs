@@ -30,9 +30,9 @@ pub enum Garbage {
 }
 
 static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
-/// The keys of whole databases, each shard's apart, in several lists. A thread that frees some takes
-/// a shard's keys out for as long, and passes over lists that are locked: the one that locked a
-/// list may be the thread that leaves the cores to the workers.
+/// The keys of whole databases, each shard's apart, in several lists. A thread that frees some
+/// takes a shard's keys out for as long. It passes over lists that are locked, as the one that
+/// locked a list may be the thread that leaves the cores to the workers.
 static FLUSHED: [Mutex<Vec<DatabaseEntries>>; FLUSHED_LISTS] =
     [const { Mutex::new(Vec::new()) }; FLUSHED_LISTS];
 /// How many keys there are in them. Workers read it in every turn.
@@ -94,8 +94,8 @@ pub fn free_flushed_beside(changes: u64) {
     }
 }
 
-/// Frees a few keys of databases that wait to be freed. Returns how many; `None`: none wait. Workers
-/// that need memory call this before they evict keys.
+/// Frees a few keys of databases that wait to be freed. Returns how many; `None`: none wait.
+/// Workers that need memory call this before they evict keys.
 pub fn free_flushed() -> Option<usize> {
     let left = FLUSHED_OBJECTS.0.load(Ordering::Relaxed);
     if left == 0 {
