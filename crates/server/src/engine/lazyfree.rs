@@ -13,6 +13,7 @@ use bobbin_store::shard::{Database, DatabaseEntries};
 use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::{Mutex, OwnLine};
 
+use crate::base::clock::ticks;
 use crate::base::cores::{self, CoreWork};
 use crate::base::{allocator, memory};
 
@@ -82,15 +83,16 @@ pub fn free_databases(databases: Vec<Database>) {
     send(Garbage::Flushed, 0, 0);
 }
 
-/// Frees as many keys of databases that wait to be freed as a turn has changed, or somewhat more.
-/// The thread leaves the cores to the workers: without this, busy workers could make new keys
-/// faster than the thread frees the old ones.
-pub fn free_flushed_beside(changes: u64) {
-    let mut wanted = changes.min(FLUSHED_BESIDE_MAX) as usize;
+/// Frees as many keys of databases that wait to be freed as a turn has changed, or somewhat more,
+/// but not for long: until `deadline`, in ticks. The thread leaves the cores to the workers:
+/// without this, busy workers could make new keys faster than the thread frees the old ones.
+pub fn free_flushed_beside(changes: u64, deadline: u64) {
+    let mut wanted = changes;
     while wanted > 0
         && let Some(freed) = free_flushed()
+        && ticks() < deadline
     {
-        wanted = wanted.saturating_sub(freed);
+        wanted = wanted.saturating_sub(freed as u64);
     }
 }
 
@@ -233,8 +235,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
 /// How many keys of a database are freed at once: some ten microseconds.
 const FLUSHED_AT_ONCE: usize = 64;
-/// How many of them a turn frees at most: FLUSHALL itself changes every key.
-const FLUSHED_BESIDE_MAX: u64 = 4096;
 const FLUSHED_LISTS: usize = 16;
 /// Strings of this many bytes are freed in the background, and other values of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

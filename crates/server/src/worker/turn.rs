@@ -153,13 +153,13 @@ impl Worker {
         self.limit_memory();
     }
 
-    /// Leaves the gate. Notes what the turn did and how long it took.
+    /// Leaves the gate, and frees as many flushed keys as the turn has changed. Notes what the turn
+    /// did and how long it took.
     #[inline(always)]
     fn end_turn(&mut self, begun: &Begun) {
         let counters = std::mem::take(&mut self.data.counters);
         counters.add_to(&self.handle.stats.totals);
         self.data.leave();
-        lazyfree::free_flushed_beside(counters.dirty);
         let commands = self.handle.stats.totals.commands.get().saturating_sub(begun.commands);
         let now = ticks();
         self.handle.watch.leave();
@@ -167,6 +167,8 @@ impl Worker {
         let works_long = std::mem::take(&mut self.next.sends_long) || self.has_jobs();
         self.schedule.turned(now, commands, works_long);
         self.note_burden(now);
+        // For at most as long as the turn took.
+        lazyfree::free_flushed_beside(counters.dirty, now + (now - begun.ticks));
         // A simulated worker shares its thread with the test, so it does not give way.
         #[cfg(test)]
         let works_long = works_long && !crate::simulation::tasks::is_driven();

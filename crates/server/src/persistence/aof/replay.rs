@@ -18,6 +18,7 @@ use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered, counting};
 use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::execution::run::run_in_midst;
+use crate::engine::lazyfree;
 use crate::engine::log::{Effects, Recorder};
 use crate::engine::server::{Server, background};
 use crate::engine::telemetry::slowlog::Measured;
@@ -299,9 +300,13 @@ impl Replay {
         (effects, outcome)
     }
 
-    /// Adds the commands' counters to the statistics.
+    /// Adds the commands' counters to the statistics, and frees as many flushed keys as they have
+    /// changed, for at most as long as they took.
     pub(crate) fn count(&mut self) {
-        std::mem::take(&mut self.data.counters).add_to(&self.stats.totals);
+        let counters = std::mem::take(&mut self.data.counters);
+        counters.add_to(&self.stats.totals);
+        let now = ticks();
+        lazyfree::free_flushed_beside(counters.dirty, now + now.saturating_sub(self.ticks));
     }
 
     /// How many changes of keys that makes, of those that are counted already.
