@@ -75,7 +75,8 @@ impl Job for FreeDatabases {
         while let Some(entries) = self.0.last_mut()
             && (slice.more)()
         {
-            if entries.by_ref().take(FREED_AT_ONCE).count() < FREED_AT_ONCE {
+            entries.by_ref().take(lazyfree::FLUSHED_AT_ONCE).for_each(drop);
+            if entries.len() == 0 {
                 self.0.pop();
             }
         }
@@ -110,8 +111,6 @@ fn dbsize(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// How many keys are freed before the time is looked at.
-const FREED_AT_ONCE: usize = 64;
 const FLUSH_HISTORY: &[(&str, &str)] = &[("4.0.0", "Takes `ASYNC`."), ("6.2.0", "Takes `SYNC`.")];
 const FLUSH_TIPS: &[&str] = &["request_policy:all_shards", "response_policy:all_succeeded"];
 const DANGEROUS: Categories = Categories::KEYSPACE.with(Categories::DANGEROUS);

@@ -108,12 +108,11 @@ pub fn free_flushed() -> Option<usize> {
     let mut lists = first.iter().chain(last);
     let take = |list: &Mutex<Vec<_>>| list.try_lock()?.pop();
     let mut entries = lists.clone().find_map(take)?;
-    let (mut taken, mut freed) = (0, 0);
-    for entry in entries.by_ref().take(FLUSHED_AT_ONCE) {
-        taken += 1;
-        freed += usize::from(free(entry));
-    }
-    if taken == FLUSHED_AT_ONCE {
+    let before = entries.len();
+    let freed = entries.by_ref().take(FLUSHED_AT_ONCE).map(free).filter(|quick| *quick).count();
+    let taken = before - entries.len();
+    // An empty one would stay: nobody looks for it once all keys are gone.
+    if entries.len() > 0 {
         let list = lists.find_map(Mutex::try_lock);
         list.unwrap_or_else(|| FLUSHED[0].lock()).push(entries);
     }
@@ -233,8 +232,8 @@ pub fn reset_freed_objects() {
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for more garbage before pages are given back.
 const PAGES_PAUSE: Duration = Duration::from_millis(100);
-/// How many keys of a database are freed at once: some ten microseconds.
-const FLUSHED_AT_ONCE: usize = 64;
+/// How many keys of a database are freed before the time is looked at: some ten microseconds.
+pub const FLUSHED_AT_ONCE: usize = 64;
 const FLUSHED_LISTS: usize = 16;
 /// Strings of this many bytes are freed in the background, and other values of many blocks.
 const LARGE_BYTES: usize = 64 * 1024;

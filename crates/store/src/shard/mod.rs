@@ -59,7 +59,13 @@ impl Iterator for DatabaseEntries {
     fn next(&mut self) -> Option<OwnedEntry> {
         self.entries.next()
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.entries.size_hint()
+    }
 }
+
+impl ExactSizeIterator for DatabaseEntries {}
 
 /// Some keys of every database, locked together.
 #[derive(Default)]

@@ -724,12 +724,19 @@ impl Iterator for TableEntries {
             let slot = std::mem::replace(slot, Slot::EMPTY);
             self.next += 1;
             if !slot.is_empty() {
+                self.table.len -= 1;
                 // SAFETY: the slot has been removed from the table.
                 return Some(unsafe { slot.into_entry() });
             }
         }
     }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.table.len(), Some(self.table.len()))
+    }
 }
+
+impl ExactSizeIterator for TableEntries {}
 
 /// Whether two keys are equal. Most keys have 8 to 32 bytes; for them this takes four comparisons
 /// of words and no call.

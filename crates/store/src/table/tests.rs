@@ -173,6 +173,7 @@ fn a_table_that_is_given_up_yields_each_entry_once_and_frees_the_rest() {
         let keys = entries.by_ref().take(taken).map(|entry| entry.as_ref().key().to_vec());
         let keys: HashSet<_> = keys.collect();
         assert_eq!((keys.len(), SharedString::strong_count(&value)), (taken, 41 - taken));
+        assert_eq!(entries.len(), 40 - taken);
         assert_eq!(entries.next().is_none(), taken == 40);
         drop(entries);
         assert_eq!(SharedString::strong_count(&value), 1);
