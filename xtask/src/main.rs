@@ -140,7 +140,9 @@ fn test(options: &[&str]) -> TaskResult {
         transcripts::check(&[], with_peers, transcripts::DIFFERENCES_SHOWN)
     });
     if with_peers {
-        summary.step("beside Valkey", || compare::run(&["walk", "options"]));
+        summary.step("beside Valkey", || {
+            compare::run(&["walk", "options", "clients", "--commands", "2000"])
+        });
         let mut unsteady = Vec::new();
         summary.step("end-to-end tests", || end_to_end::run_all().map(|names| unsteady = names));
         for name in unsteady {
@@ -236,6 +238,6 @@ usage: cargo xtask <task>
                                 replay on the real servers and on Bobbin; with --all
                                 show every difference
   transcripts record [FILE...]  take the replies of the real servers
-  compare [walk|options|random] [--seed N] [--commands N] [NAME...]
+  compare [walk|options|random|clients] [--seed N] [--commands N] [NAME...]
                                 commands, options, INFO and replies to random commands beside
                                 Valkey's; what differs and is not in tests/differences.txt fails";

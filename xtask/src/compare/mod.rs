@@ -1,9 +1,11 @@
 //! Bobbin beside a real Valkey, by program: what both tell of themselves (`walk`), and what they
-//! answer to random commands (`random`) and to odd values of options (`options`).
+//! answer to random commands (`random`), to odd values of options (`options`), and to clients that
+//! wait for each other (`clients`).
 //!
 //! Transcripts show what somebody thought of. This finds the rest: a difference becomes a mended
 //! reply with a step in a transcript, or a row of COMPAT.md and a line in `tests/differences.txt`.
 
+mod clients;
 mod grammar;
 mod options;
 mod random;
@@ -27,7 +29,7 @@ pub(crate) fn run(words: &[&str]) -> TaskResult {
         match word {
             "--seed" => wanted.seed = number()?,
             "--commands" => wanted.commands = number()? as usize,
-            "walk" | "random" | "options" => wanted.ways.push(word.to_owned()),
+            "walk" | "random" | "options" | "clients" => wanted.ways.push(word.to_owned()),
             name => wanted.names.push(name.to_uppercase()),
         }
     }
@@ -205,8 +207,11 @@ impl Pair {
 
     /// Has a Bobbin follow Valkey, and a Valkey follow Bobbin.
     fn follow(&mut self) {
-        let sides = [&mut self.valkey, &mut self.bobbin];
-        for (side, start) in sides.into_iter().zip([TestServer::bobbin, TestServer::valkey]) {
+        let sides = [&mut self.valkey, &mut self.bobbin].into_iter();
+        for (side, start) in sides.zip([TestServer::bobbin, TestServer::valkey]) {
+            if side.replica.is_some() {
+                continue;
+            }
             let replica = start(FLAGS);
             replica.follow(side.server.address().port());
             until(|| replica.info("master_link_status") == "up");
@@ -225,19 +230,27 @@ impl Pair {
         Ok(())
     }
 
-    /// The digests of the two primaries, and of the replica that follows each.
-    fn digests(&mut self) -> Result<[[String; 2]; 2], String> {
+    /// The digests of two servers that should have the same keys, and what they are: a primary and
+    /// its replica if these differ, else the two primaries.
+    fn data(&mut self) -> Result<(&'static str, [String; 2]), String> {
         let failed = |error: std::io::Error| format!("DEBUG DIGEST: {error}");
+        // Valkey counts keys that were given a time long past until a command looks at them.
+        self.say("KEYS *")?;
         self.say("WAIT 1 10000")?;
-        let mut all = Vec::new();
-        for side in [&mut self.valkey, &mut self.bobbin] {
-            let own = side.client.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
+        let mut own = Vec::new();
+        for (side, name) in
+            [(&mut self.valkey, "replica: Bobbin"), (&mut self.bobbin, "replica: Valkey")]
+        {
             let (_, replica) = side.replica.as_mut().ok_or("nothing follows")?;
-            let its = replica.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
-            all.push([text(&own), text(&its)]);
+            let primary = side.client.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
+            let replica = replica.call(&["DEBUG", "DIGEST"]).map_err(failed)?;
+            if primary != replica {
+                return Ok((name, [text(&primary), text(&replica)]));
+            }
+            own.push(text(&primary));
         }
-        let [valkey, bobbin] = <[_; 2]>::try_from(all).expect("two sides");
-        Ok([valkey, bobbin])
+        let [valkey, bobbin] = <[_; 2]>::try_from(own).expect("two sides");
+        Ok(("DIGEST", [valkey, bobbin]))
     }
 
     /// Opens new connections.
@@ -270,8 +283,12 @@ fn text(reply: &ReplyFrame) -> String {
 
 type Compare = fn(&mut Pair, &Wanted) -> Result<Vec<Difference>, String>;
 
-const WAYS: [(&str, Compare); 3] =
-    [("walk", walk::compare), ("options", options::compare), ("random", random::compare)];
+const WAYS: [(&str, Compare); 4] = [
+    ("walk", walk::compare),
+    ("options", options::compare),
+    ("random", random::compare),
+    ("clients", clients::compare),
+];
 const FLAGS: &[&str] = &[
     "--enable-debug-command",
     "yes",
@@ -281,4 +298,4 @@ const FLAGS: &[&str] = &[
     "yes",
 ];
 const USAGE: &str =
-    "usage: cargo xtask compare [walk|options|random] [--seed N] [--commands N] [NAME...]";
+    "usage: cargo xtask compare [walk|options|random|clients] [--seed N] [--commands N] [NAME...]";
