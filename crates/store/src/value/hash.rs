@@ -2,10 +2,10 @@
 //! expire.
 
 use super::integer::IntegerText;
-use super::listpack::{Item, Listpack, ListpackIter, ListpackPosition};
+use super::listpack::{EntryFilter, Item, Listpack, ListpackIter, ListpackPosition};
 pub use super::pages::Walk;
 use super::pages::{
-    self, Given, NEVER, Outside, RecordPlace, RecordTable, RecordText, TableRecord,
+    self, Given, NEVER, Outside, PREFETCHED, RecordPlace, RecordTable, RecordText, TableRecord,
 };
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding, SharedString};
@@ -92,14 +92,13 @@ impl Hash {
         if !len.is_multiple_of(2) {
             return None;
         }
-        // Building a table finds duplicates, and a large hash becomes a table anyway.
-        let table = table_of(&fields, hasher);
-        if table.len() < len / 2 {
-            return None;
-        }
         let fits = len / 2 <= limits.packed_entries
             && fields.iter().all(|item| item.len() <= limits.packed_value_len);
-        Some(if fits { Self::Packed(fields) } else { Self::Table(table) })
+        if fits {
+            return (!fields.repeats(2, hasher)).then_some(Self::Packed(fields));
+        }
+        let table = table_of(&fields, hasher);
+        (table.len() == len / 2).then_some(Self::Table(table))
     }
 
     /// Prefetches fields, see [`RecordTable::prefetch`].
@@ -122,15 +121,12 @@ impl Hash {
         hasher: &Hasher,
     ) -> bool {
         if let Self::Packed(pack) = self {
-            let fits = name.len().max(value.bytes().len()) <= limits.packed_value_len
-                && pack.has_room(2, name.len() + value.bytes().len())
-                && !matches!(expiry, FieldExpiry::At(_));
-            if fits && let Some(position) = value_position(pack, name) {
+            let packs = packs(pack, name, value, expiry, limits);
+            if packs && let Some(position) = value_position(pack, name) {
                 pack.replace(position, value.bytes());
                 return false;
             }
-            if fits && pack.len() / 2 < limits.packed_entries {
-                pack.append_many([name, value.bytes()].into_iter());
+            if packs && append(pack, name, value, limits) {
                 return true;
             }
             self.make_table(hasher);
@@ -151,6 +147,42 @@ impl Hash {
         let was_dead = found.is_some_and(|expire_ms| !is_live(expire_ms, now_ms));
         let kept = if expiry == FieldExpiry::Keep && !was_dead { found.flatten() } else { None };
         table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
+    }
+
+    /// Sets the values of fields, as [`Self::set`] does. Returns how many of them are new. A hash
+    /// for which these are too many becomes a table before, as in Redis, even if some are the same.
+    pub fn set_all<'a>(
+        &mut self,
+        mut pairs: impl ExactSizeIterator<Item = (&'a [u8], Given<'a>)> + Clone,
+        expiry: FieldExpiry,
+        now_ms: i64,
+        limits: &HashLimits,
+        hasher: &Hasher,
+    ) -> usize {
+        if pairs.len() > limits.packed_entries {
+            self.make_table(hasher);
+        }
+        let mut filter = match self {
+            Self::Packed(pack) => EntryFilter::of(pack, 2, pairs.len(), hasher),
+            Self::Table(_) => None,
+        };
+        let mut added = 0;
+        for index in 0_usize.. {
+            if index.is_multiple_of(PREFETCHED) {
+                self.prefetch(pairs.clone().take(PREFETCHED).map(|(name, _)| name), hasher);
+            }
+            let Some((name, value)) = pairs.next() else { break };
+            let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(name));
+            let is_appended = match self {
+                Self::Packed(pack) if is_absent => {
+                    packs(pack, name, value, expiry, limits) && append(pack, name, value, limits)
+                }
+                _ => false,
+            };
+            let is_new = is_appended || self.set(name, value, expiry, now_ms, limits, hasher);
+            added += usize::from(is_new);
+        }
+        added
     }
 
     /// Removes a field. Returns whether a live field was there. As in Redis, an expired one stays.
@@ -442,6 +474,30 @@ fn table_of(fields: &Listpack, hasher: &Hasher) -> RecordTable {
         table.insert_new(Given::Bytes(name.text(name_room)), Some(value), hasher);
     }
     table
+}
+
+/// Whether a field can be in a listpack, which may have to become a table because of how many there
+/// are.
+fn packs(
+    pack: &Listpack,
+    name: &[u8],
+    value: Given<'_>,
+    expiry: FieldExpiry,
+    limits: &HashLimits,
+) -> bool {
+    let value = value.bytes();
+    name.len().max(value.len()) <= limits.packed_value_len
+        && pack.has_room(2, name.len() + value.len())
+        && !matches!(expiry, FieldExpiry::At(_))
+}
+
+/// Appends a field that is not there. Returns whether there may be one more.
+fn append(pack: &mut Listpack, name: &[u8], value: Given<'_>, limits: &HashLimits) -> bool {
+    let may_grow = pack.len() / 2 < limits.packed_entries;
+    if may_grow {
+        pack.append_many([name, value.bytes()].into_iter());
+    }
+    may_grow
 }
 
 fn value_position(pack: &Listpack, name: &[u8]) -> Option<ListpackPosition> {

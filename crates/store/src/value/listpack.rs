@@ -35,13 +35,17 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use super::block;
+use super::integer::IntegerText;
+use crate::hash::Hasher;
 use crate::value::Defragmenter;
 
+mod filter;
 pub(super) mod format;
 mod item;
 #[cfg(test)]
 mod tests;
 
+pub(super) use filter::EntryFilter;
 use format::{
     COUNT_UNKNOWN, END, Encoded, ForeignForm, HEADER, LEN_MAX, OVERHEAD_MAX, back_entry_len,
     back_len, check, decode, entry_len,
@@ -337,6 +341,21 @@ impl Listpack {
             at += entry_len(entries, at);
         }
         (at < entries.len()).then_some(ListpackPosition(at as u32))
+    }
+
+    /// Whether one of every `step`-th entry is there twice.
+    pub fn repeats(&self, step: usize, hasher: &Hasher) -> bool {
+        let mut filter = EntryFilter::with_room(self.len() / step, hasher);
+        let (mut entries, mut room) = (self.iter(), IntegerText::new(0));
+        while let Some(position) = entries.position()
+            && let Some(item) = entries.next()
+        {
+            if filter.add(item.text(&mut room)) && self.find(item, step) != Some(position) {
+                return true;
+            }
+            entries.by_ref().take(step - 1).for_each(drop);
+        }
+        false
     }
 
     /// Finds a value among every `step`-th entry, beginning with the first.

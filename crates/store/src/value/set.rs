@@ -2,9 +2,9 @@
 
 use super::integer::{self, IntegerText};
 use super::intset::Intset;
-use super::listpack::{Item, Listpack, ListpackIter, ListpackPosition};
+use super::listpack::{EntryFilter, Item, Listpack, ListpackIter, ListpackPosition};
 pub use super::pages::Walk;
-use super::pages::{self, Given, RecordPlace, RecordTable, RecordText, TableRecord};
+use super::pages::{self, Given, PREFETCHED, RecordPlace, RecordTable, RecordText, TableRecord};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -73,16 +73,16 @@ impl Set {
 
     /// A set from a listpack of members. `None`: a member is there twice.
     pub fn from_listpack(members: Listpack, limits: &SetLimits, hasher: &Hasher) -> Option<Self> {
-        let mut table = RecordTable::new(false);
-        let mut fits = members.len() <= limits.packed_entries;
-        let mut room = IntegerText::new(0);
-        for member in &members {
-            fits &= member.len() <= limits.packed_value_len;
-            if !table.insert_new(member.text(&mut room).into(), None, hasher) {
-                return None;
-            }
+        let fits = members.len() <= limits.packed_entries
+            && members.iter().all(|member| member.len() <= limits.packed_value_len);
+        if fits {
+            return (!members.repeats(1, hasher)).then_some(Self::Packed(members));
         }
-        Some(if fits { Self::Packed(members) } else { Self::Table(table) })
+        let mut table = RecordTable::new(false);
+        let mut room = IntegerText::new(0);
+        let mut insert =
+            |member: Item<'_>| table.insert_new(member.text(&mut room).into(), None, hasher);
+        members.iter().all(&mut insert).then_some(Self::Table(table))
     }
 
     pub fn from_intset(members: Intset, limits: &SetLimits, hasher: &Hasher) -> Self {
@@ -96,8 +96,7 @@ impl Set {
 
     /// Converts the set to a table if Redis would do so before adding `added` members, even if some
     /// of them exist already.
-    #[inline]
-    pub fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
+    fn expect(&mut self, added: usize, limits: &SetLimits, hasher: &Hasher) {
         let packs = match self {
             Self::Table(_) => true,
             Self::Packed(_) => added <= limits.packed_entries,
@@ -114,6 +113,33 @@ impl Set {
         if let Self::Table(table) = self {
             table.prefetch(members.iter().copied(), hasher);
         }
+    }
+
+    /// Adds members. Returns how many of them were new. The set is in the form that Redis chooses
+    /// for so many, even if some are the same.
+    pub fn insert_all(&mut self, members: &[&[u8]], limits: &SetLimits, hasher: &Hasher) -> usize {
+        match members.first() {
+            Some(first) if self.is_empty() => {
+                *self = Self::for_members(first, members.len(), limits);
+            }
+            _ => self.expect(members.len(), limits, hasher),
+        }
+        let mut filter = match self {
+            Self::Packed(pack) => EntryFilter::of(pack, 1, members.len(), hasher),
+            _ => None,
+        };
+        let mut added = 0;
+        for members in members.chunks(PREFETCHED) {
+            self.prefetch(members, hasher);
+            for member in members {
+                let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(member));
+                if is_absent {
+                    self.insert_absent(member, limits, hasher);
+                }
+                added += usize::from(is_absent || self.insert(member, limits, hasher));
+            }
+        }
+        added
     }
 
     /// Adds a member. Returns whether it was new.

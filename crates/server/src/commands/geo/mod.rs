@@ -38,16 +38,16 @@ fn geoadd(call: &mut Call<'_>) -> Outcome {
     };
     let (mut added, mut changed) = (0, 0);
     if let Some(set) = set {
-        for (&score, place) in scores.iter().zip(places.chunks_exact(3)) {
-            let old_score = set.update(place[2], limits, hasher, |old_score| match old_score {
-                Some(_) => (!new_only).then_some(score),
-                None => (!old_only).then_some(score),
-            });
+        let members = places.chunks_exact(3).map(|place| place[2]);
+        set.update_all(members, limits, hasher, |index, old_score| {
+            let score = scores[index];
             match old_score {
-                None => added += i64::from(!old_only),
-                Some(old_score) => changed += i64::from(!new_only && old_score != score),
+                None if !old_only => added += 1,
+                Some(old_score) if !new_only => changed += i64::from(old_score != score),
+                _ => return None,
             }
-        }
+            Some(score)
+        });
     }
     if added + changed > 0 {
         call.data.changed_by(key, (added + changed) as usize);

@@ -10,7 +10,7 @@ use super::expiry::{
     propagate_set, propagate_time,
 };
 use super::read::{reply_named, reply_value};
-use super::write::{given, removed_fields, shared_values};
+use super::write::{given_pairs, removed_fields, shared_values};
 use super::{changed, limits, note_expired};
 use crate::engine::command::{Call, Classes, Failure, Key, Outcome};
 
@@ -116,11 +116,9 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         None => FieldExpiry::Clear,
     };
     let hash = call.data.write_or_create::<Hash>(key)?;
-    let (earliest_ms, len_before, mut added) = (hash.earliest_ms(), hash.len(), 0);
-    for (index, pair) in pairs.chunks_exact(2).enumerate() {
-        let value = given(&shared, pair[1], word + 3 + 2 * index);
-        added += usize::from(hash.set(pair[0], value, expiry, now_ms, &limits, hasher));
-    }
+    let (earliest_ms, len_before) = (hash.earliest_ms(), hash.len());
+    let given = given_pairs(pairs, &shared, word + 3);
+    let added = hash.set_all(given, expiry, now_ms, &limits, hasher);
     let expired = added + len_before - hash.len();
     propagate_set(call, key, pairs);
     note_expired(call, key, expired);

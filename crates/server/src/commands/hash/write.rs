@@ -34,25 +34,19 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
     let hash = call.data.write_or_create::<Hash>(key)?;
-    let (mut added, mut expired) = (0, 0);
+    let mut expired = 0;
     let may_have_expired = hash.may_have_expired(now_ms);
     let len_before = hash.len();
-    for (index, pair) in args[2..].chunks_exact(2).enumerate() {
-        if index.is_multiple_of(PREFETCHED) {
-            let ahead = args[2 + 2 * index..].chunks_exact(2).take(PREFETCHED);
-            hash.prefetch(ahead.map(|pair| pair[0]), hasher);
-        }
-        let value = given(&shared, pair[1], 3 + 2 * index);
-        added += i64::from(hash.set(pair[0], value, FieldExpiry::Clear, now_ms, &limits, hasher));
-    }
+    let pairs = given_pairs(&args[2..], &shared, 3);
+    let added = hash.set_all(pairs, FieldExpiry::Clear, now_ms, &limits, hasher);
     if may_have_expired {
         // New fields that did not make the hash longer have replaced expired ones.
-        expired = added as usize - (hash.len() - len_before);
+        expired = added - (hash.len() - len_before);
     }
     changed(call, key, args.len() / 2 - 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
-    Ok(added)
+    Ok(added as i64)
 }
 
 pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
@@ -214,6 +208,16 @@ pub(super) fn given<'a>(
         Ok(found) => Given::Shared(&shared[found].1),
         Err(_) => Given::Bytes(bytes),
     }
+}
+
+/// Names of fields with their values, the first of which is at an argument.
+pub(super) fn given_pairs<'a>(
+    pairs: &'a [&'a [u8]],
+    shared: &'a [(usize, SharedString)],
+    first: usize,
+) -> impl ExactSizeIterator<Item = (&'a [u8], Given<'a>)> + Clone {
+    let pairs = pairs.chunks_exact(2).enumerate();
+    pairs.map(move |(index, pair)| (pair[0], given(shared, pair[1], first + 2 * index)))
 }
 
 const NOT_AN_INTEGER: Failure = Failure::new(&"ERR hash value is not an integer");

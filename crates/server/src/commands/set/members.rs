@@ -21,16 +21,7 @@ pub(super) fn sadd(call: &mut Call<'_>) -> Outcome {
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let members = &call.args[2..];
     let set = call.data.write_or_create::<Set>(key)?;
-    if set.is_empty() {
-        *set = Set::for_members(members[0], members.len(), &limits);
-    } else {
-        set.expect(members.len(), &limits, hasher);
-    }
-    let mut added = 0;
-    for members in members.chunks(PREFETCHED) {
-        set.prefetch(members, hasher);
-        added += members.iter().filter(|member| set.insert(member, &limits, hasher)).count();
-    }
+    let added = set.insert_all(members, &limits, hasher);
     if added > 0 {
         changed(call, key, added);
         call.data.event(Classes::SET, "sadd", key);

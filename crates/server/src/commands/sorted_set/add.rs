@@ -81,22 +81,19 @@ fn add(call: &mut Call<'_>, options: AddOptions, first: usize) -> Outcome {
     };
     let (mut added, mut changed, mut answer) = (0, 0, None);
     if let Some(set) = set {
-        for (&score, pair) in scores.iter().zip(pairs.chunks_exact(2)) {
-            let mut new_score = Some(score);
-            let old_score = set.update(pair[1], limits, hasher, |old_score| {
-                new_score = options.new_score(old_score, score);
-                new_score.filter(|score| !score.is_nan())
-            });
-            if new_score.is_some_and(f64::is_nan) {
-                // This is the only pair, and the member existed, so nothing has changed.
-                return Err(NAN);
-            }
-            match (old_score, new_score) {
+        let members = pairs.chunks_exact(2).map(|pair| pair[1]);
+        set.update_all(members, limits, hasher, |index, old_score| {
+            answer = options.new_score(old_score, scores[index]);
+            match (old_score, answer) {
                 (None, Some(_)) => added += 1,
                 (Some(old_score), Some(score)) if old_score != score => changed += 1,
                 _ => {}
             }
-            answer = new_score;
+            answer.filter(|score| !score.is_nan())
+        });
+        if answer.is_some_and(f64::is_nan) {
+            // This is the only pair, and the member existed, so nothing has changed.
+            return Err(NAN);
         }
     }
     if added + changed > 0 {

@@ -14,7 +14,7 @@ use large::{LargeSortedSet, SortedSetCursor};
 
 use super::cow::Cow;
 use super::integer::IntegerText;
-use super::listpack::{Item, Listpack, ListpackIter};
+use super::listpack::{EntryFilter, Item, Listpack, ListpackIter};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -116,15 +116,62 @@ impl SortedSet {
                     return Some(old_score);
                 }
                 let score = decide(None)?;
+                self.insert_absent(member, score, limits, hasher);
+                None
+            }
+        }
+    }
+
+    /// Sets the scores of members, as [`Self::update`] does: `decide` is also told which member it
+    /// is. A set for which these are too many or too long takes the large form before, as in Redis,
+    /// even if some are the same.
+    pub fn update_all<'a>(
+        &mut self,
+        members: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+        mut decide: impl FnMut(usize, Option<f64>) -> Option<f64>,
+    ) {
+        let count = members.len();
+        let longest = members.clone().map(<[u8]>::len).max().unwrap_or(0);
+        if self.is_empty() {
+            *self = Self::for_elements(count, longest, limits);
+        } else if count > limits.packed_entries || longest > limits.packed_value_len {
+            self.enlarge(hasher);
+        }
+        let mut filter = match self {
+            Self::Packed(pack) => EntryFilter::of(pack, 2, count, hasher),
+            Self::Large(_) => None,
+        };
+        for (index, member) in members.enumerate() {
+            if filter.as_mut().is_some_and(|filter| !filter.add(member)) {
+                if let Some(score) = decide(index, None) {
+                    self.insert_absent(member, score, limits, hasher);
+                }
+            } else {
+                self.update(member, limits, hasher, |old_score| decide(index, old_score));
+            }
+        }
+    }
+
+    /// Adds a member that is not there.
+    fn insert_absent(
+        &mut self,
+        member: &[u8],
+        score: f64,
+        limits: SortedSetLimits,
+        hasher: &Hasher,
+    ) {
+        match self {
+            Self::Packed(pack)
                 if pack.len() / 2 < limits.packed_entries
                     && member.len() <= limits.packed_value_len
-                    && pack.has_room(2, member.len())
-                {
-                    packed::insert(pack, member, score);
-                } else {
-                    LargeSortedSet::update(self.enlarge(hasher), member, hasher, |_| Some(score));
-                }
-                None
+                    && pack.has_room(2, member.len()) =>
+            {
+                packed::insert(pack, member, score);
+            }
+            _ => {
+                LargeSortedSet::update(self.enlarge(hasher), member, hasher, |_| Some(score));
             }
         }
     }
@@ -183,7 +230,7 @@ impl SortedSet {
     /// A sorted set from a foreign, unchecked listpack. `None`: its entries are not alternating
     /// members and scores, or a member is there twice. They need not be in order.
     pub fn from_listpack(pack: Listpack, limits: SortedSetLimits, hasher: &Hasher) -> Option<Self> {
-        if packed::is_in_order(&pack, limits) {
+        if packed::is_in_order(&pack, limits, hasher) {
             return Some(Self::Packed(pack));
         }
         let mut set = Self::new();
@@ -382,12 +429,14 @@ impl SortedSet {
     /// Converts it to the large form.
     #[cold]
     fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<LargeSortedSet> {
-        let mut large = Cow::new(LargeSortedSet::with_room(0));
-        let mut room = IntegerText::new(0);
-        for (member, score) in self.iter() {
-            LargeSortedSet::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
+        if let Self::Packed(_) = self {
+            let mut large = Cow::new(LargeSortedSet::with_room(0));
+            let mut room = IntegerText::new(0);
+            for (member, score) in self.iter() {
+                LargeSortedSet::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
+            }
+            *self = Self::Large(large);
         }
-        *self = Self::Large(large);
         let Self::Large(large) = self else { unreachable!("it was just made") };
         large
     }

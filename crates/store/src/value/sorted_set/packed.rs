@@ -5,12 +5,18 @@ use std::cmp::Ordering;
 use bobbin_text::{format_f64, parse_f64};
 
 use super::SortedSetLimits;
+use crate::hash::Hasher;
 use crate::value::integer::IntegerText;
 use crate::value::listpack::{Item, Listpack, ListpackPosition};
 
 /// Inserts an element at its place. The member must not exist.
 pub(super) fn insert(pack: &mut Listpack, member: &[u8], score: f64) {
     let mut room = IntegerText::new(0);
+    // The usual case: the highest score comes last.
+    let last = pack.last().map(|position| score_of(pack.item(position)));
+    if last.is_none_or(|last| last < score) {
+        return push(pack, member, score);
+    }
     let place =
         positions(pack).find(|&(_, other, other_score)| match other_score.partial_cmp(&score) {
             Some(Ordering::Equal) => other.text(&mut room) > member,
@@ -45,26 +51,26 @@ pub(super) fn partition(pack: &Listpack, mut holds: impl FnMut(Item<'_>, f64) ->
 }
 
 /// Whether a foreign listpack is a sorted set within the limits as it is.
-pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits) -> bool {
+pub(super) fn is_in_order(pack: &Listpack, limits: SortedSetLimits, hasher: &Hasher) -> bool {
     if pack.len() / 2 > limits.packed_entries {
         return false;
     }
     let (mut entries, mut last) = (pack.iter(), None);
     let (mut room, mut last_room) = (IntegerText::new(0), IntegerText::new(0));
-    while let Some(position) = entries.position() {
-        let (Some(member), Some(score)) = (entries.next(), entries.next()) else { return false };
+    while let Some(member) = entries.next() {
+        let Some(score) = entries.next() else { return false };
         let Some(score) = score_from_elsewhere(score) else { return false };
         let follows = last.is_none_or(|(last, last_score): (Item<'_>, f64)| {
             last_score < score
                 || last_score == score && last.text(&mut last_room) < member.text(&mut room)
         });
         let is_short = member.text(&mut room).len() <= limits.packed_value_len;
-        if !follows || !is_short || pack.find(member, 2) != Some(position) {
+        if !follows || !is_short {
             return false;
         }
         last = Some((member, score));
     }
-    true
+    !pack.repeats(2, hasher)
 }
 
 fn positions(pack: &Listpack) -> impl Iterator<Item = (ListpackPosition, Item<'_>, f64)> {

@@ -1,0 +1,125 @@
+//! What a command adds at once is there as if it had come one by one, in the form that Redis chooses
+//! for so many.
+
+use bobbin_store::Hasher;
+use bobbin_store::value::hash::{FieldExpiry, Hash, HashLimits};
+use bobbin_store::value::pages::Given;
+use bobbin_store::value::set::{Set, SetLimits};
+use bobbin_store::value::sorted_set::{SortedSet, SortedSetLimits};
+use bobbin_store::value::{Encoding, Listpack};
+use proptest::prelude::*;
+
+/// As a packed value may have.
+const PACKED: usize = 40;
+const LONGEST: usize = 12;
+
+/// Few different names, so that many come again, and now and then one that is too long.
+fn names() -> impl Strategy<Value = Vec<Vec<u8>>> {
+    let name = prop_oneof![
+        20 => (0i64..60).prop_map(|value| value.to_string().into_bytes()),
+        20 => "[a-h]{1,2}".prop_map(String::into_bytes),
+        1 => "[a-z]{9,14}".prop_map(String::into_bytes),
+    ];
+    prop::collection::vec(name, 1..60)
+}
+
+fn batches() -> impl Strategy<Value = Vec<Vec<Vec<u8>>>> {
+    prop::collection::vec(names(), 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 2 } else { 256 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn fields_come_at_once(batches in batches(), expires in any::<bool>()) {
+        let hasher = Hasher::new(1);
+        let limits = HashLimits { packed_entries: PACKED, packed_value_len: LONGEST };
+        let (mut at_once, mut one_by_one) = (Hash::default(), Hash::default());
+        let expiry = if expires { FieldExpiry::At(5) } else { FieldExpiry::Clear };
+        for (number, names) in batches.iter().enumerate() {
+            let values: Vec<_> = (0..names.len()).map(|at| format!("{number}-{at}")).collect();
+            let pairs = names.iter().zip(&values);
+            let pairs = pairs.map(|(name, value)| (&name[..], Given::from(value.as_bytes())));
+            let set = |(name, value)| one_by_one.set(name, value, expiry, 0, &limits, &hasher);
+            let added = pairs.clone().map(set).filter(|is_new| *is_new).count();
+            let was_packed = at_once.encoding() == Encoding::Listpack;
+            prop_assert_eq!(at_once.set_all(pairs, expiry, 0, &limits, &hasher), added);
+            let fits = names.len() <= PACKED;
+            if was_packed && (!fits || one_by_one.encoding() == Encoding::Listpack) {
+                prop_assert_eq!(at_once.encoding() == Encoding::Listpack, fits);
+            }
+            prop_assert_eq!(at_once.len(), one_by_one.len());
+            for field in one_by_one.iter() {
+                let same = at_once.get(&field.name.to_vec(), 0, &hasher).unwrap();
+                prop_assert_eq!(same.value.item(), field.value.item());
+                prop_assert_eq!(same.expire_ms, field.expire_ms);
+            }
+        }
+    }
+
+    #[test]
+    fn members_come_at_once(batches in batches()) {
+        let hasher = Hasher::new(1);
+        let limits =
+            SetLimits { intset_entries: 30, packed_entries: PACKED, packed_value_len: LONGEST };
+        let (mut at_once, mut one_by_one) = (Set::default(), Set::default());
+        for names in &batches {
+            let insert = |name: &&Vec<u8>| one_by_one.insert(name, &limits, &hasher);
+            let added = names.iter().filter(insert).count();
+            let members: Vec<_> = names.iter().map(Vec::as_slice).collect();
+            prop_assert_eq!(at_once.insert_all(&members, &limits, &hasher), added);
+            if names.len() > PACKED {
+                prop_assert_eq!(at_once.encoding(), Encoding::Hashtable);
+            }
+            prop_assert_eq!(at_once.len(), one_by_one.len());
+            prop_assert!(one_by_one.iter().all(|member| at_once.contains_item(member, &hasher)));
+        }
+    }
+
+    #[test]
+    fn scores_come_at_once(batches in batches(), only_new in any::<bool>()) {
+        let hasher = Hasher::new(1);
+        let limits = SortedSetLimits { packed_entries: PACKED, packed_value_len: LONGEST };
+        let (mut at_once, mut one_by_one) = (SortedSet::new(), SortedSet::new());
+        for names in &batches {
+            let decide = |index: usize, old: Option<f64>| {
+                if only_new && old.is_some() { None } else { Some((index * 7 % 5) as f64) }
+            };
+            let (mut old_scores, mut expected) = (Vec::new(), Vec::new());
+            for (index, name) in names.iter().enumerate() {
+                expected.push(one_by_one.update(name, limits, &hasher, |old| decide(index, old)));
+            }
+            let members = names.iter().map(Vec::as_slice);
+            let longest = members.clone().map(<[u8]>::len).max();
+            at_once.update_all(members, limits, &hasher, |index, old| {
+                old_scores.push(old);
+                decide(index, old)
+            });
+            prop_assert_eq!(old_scores, expected);
+            if names.len() > PACKED || longest > Some(LONGEST) {
+                prop_assert_eq!(at_once.encoding(), Encoding::Skiplist);
+            }
+            let [these, those] = [&at_once, &one_by_one].map(|set| {
+                set.iter().map(|(member, score)| (member.to_vec(), score)).collect::<Vec<_>>()
+            });
+            prop_assert_eq!(these, those);
+        }
+    }
+
+    #[test]
+    fn repeated_entries_are_found(names in names(), step in 1usize..3) {
+        let hasher = Hasher::new(1);
+        let mut pack = Listpack::new();
+        for name in &names {
+            pack.append_many(std::iter::repeat_n(&name[..], step));
+        }
+        let mut sorted = names.clone();
+        sorted.sort();
+        sorted.dedup();
+        prop_assert_eq!(pack.repeats(step, &hasher), sorted.len() < names.len());
+    }
+}
