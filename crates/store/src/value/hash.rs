@@ -120,18 +120,55 @@ impl Hash {
         limits: &HashLimits,
         hasher: &Hasher,
     ) -> bool {
-        if let Self::Packed(pack) = self {
-            let packs = packs(pack, name, value, expiry, limits);
-            if packs && let Some(position) = value_position(pack, name) {
-                pack.replace(position, value.bytes());
-                return false;
-            }
-            if packs && append(pack, name, value, limits) {
-                return true;
-            }
+        self.set_all(std::iter::once((name, value)), expiry, now_ms, limits, hasher) == 1
+    }
+
+    /// Sets the values of fields, as [`Self::set`] does. Returns how many of them are new. A hash
+    /// for which these are too many becomes a table before, as in Redis, even if some are the same.
+    pub fn set_all<'a>(
+        &mut self,
+        mut pairs: impl ExactSizeIterator<Item = (&'a [u8], Given<'a>)> + Clone,
+        expiry: FieldExpiry,
+        now_ms: i64,
+        limits: &HashLimits,
+        hasher: &Hasher,
+    ) -> usize {
+        if pairs.len() > limits.packed_entries || matches!(expiry, FieldExpiry::At(_)) {
             self.make_table(hasher);
         }
-        let Self::Table(table) = self else { unreachable!("made a table above") };
+        let mut filter = match self {
+            Self::Packed(pack) => EntryFilter::of(pack, 2, pairs.len(), hasher),
+            Self::Table(_) => None,
+        };
+        let (mut added, mut near) = (0, ListpackPosition::default());
+        for index in 0_usize.. {
+            if index.is_multiple_of(PREFETCHED) {
+                self.prefetch(pairs.clone().take(PREFETCHED).map(|(name, _)| name), hasher);
+            }
+            let Some((name, value)) = pairs.next() else { break };
+            let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(name));
+            let is_new = if let Self::Packed(pack) = self
+                && let Some(is_new) = set_packed(pack, (name, value), is_absent, &mut near, limits)
+            {
+                is_new
+            } else {
+                self.make_table(hasher);
+                self.set_in_table(name, value, expiry, now_ms, hasher)
+            };
+            added += usize::from(is_new);
+        }
+        added
+    }
+
+    fn set_in_table(
+        &mut self,
+        name: &[u8],
+        value: Given<'_>,
+        expiry: FieldExpiry,
+        now_ms: i64,
+        hasher: &Hasher,
+    ) -> bool {
+        let Self::Table(table) = self else { unreachable!("the caller made a table") };
         let found = match expiry {
             FieldExpiry::At(expire_ms) => {
                 let is_live = !table.has_expiring()
@@ -147,42 +184,6 @@ impl Hash {
         let was_dead = found.is_some_and(|expire_ms| !is_live(expire_ms, now_ms));
         let kept = if expiry == FieldExpiry::Keep && !was_dead { found.flatten() } else { None };
         table.set(Given::Bytes(name), Some(value), kept, hasher) || was_dead
-    }
-
-    /// Sets the values of fields, as [`Self::set`] does. Returns how many of them are new. A hash
-    /// for which these are too many becomes a table before, as in Redis, even if some are the same.
-    pub fn set_all<'a>(
-        &mut self,
-        mut pairs: impl ExactSizeIterator<Item = (&'a [u8], Given<'a>)> + Clone,
-        expiry: FieldExpiry,
-        now_ms: i64,
-        limits: &HashLimits,
-        hasher: &Hasher,
-    ) -> usize {
-        if pairs.len() > limits.packed_entries {
-            self.make_table(hasher);
-        }
-        let mut filter = match self {
-            Self::Packed(pack) => EntryFilter::of(pack, 2, pairs.len(), hasher),
-            Self::Table(_) => None,
-        };
-        let mut added = 0;
-        for index in 0_usize.. {
-            if index.is_multiple_of(PREFETCHED) {
-                self.prefetch(pairs.clone().take(PREFETCHED).map(|(name, _)| name), hasher);
-            }
-            let Some((name, value)) = pairs.next() else { break };
-            let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(name));
-            let is_appended = match self {
-                Self::Packed(pack) if is_absent => {
-                    packs(pack, name, value, expiry, limits) && append(pack, name, value, limits)
-                }
-                _ => false,
-            };
-            let is_new = is_appended || self.set(name, value, expiry, now_ms, limits, hasher);
-            added += usize::from(is_new);
-        }
-        added
     }
 
     /// Removes a field. Returns whether a live field was there. As in Redis, an expired one stays.
@@ -250,6 +251,28 @@ impl Hash {
                 let field = table_field(table.record(table.find(name, hasher)?));
                 is_live(field.expire_ms, now_ms).then_some(field)
             }
+        }
+    }
+
+    /// Calls `visit` with each name and what [`Self::get`] returns for it. It is quick for names that
+    /// come in the order in which their fields were added.
+    pub fn get_all<'k>(
+        &self,
+        names: impl Iterator<Item = &'k [u8]>,
+        now_ms: i64,
+        hasher: &Hasher,
+        mut visit: impl FnMut(&'k [u8], Option<HashField<'_>>),
+    ) {
+        let mut near = ListpackPosition::default();
+        for name in names {
+            let field = match self {
+                Self::Packed(pack) => pack.find_near(near, name, 2).map(|position| {
+                    near = pack.after(pack.after(position));
+                    packed_field(pack, position)
+                }),
+                Self::Table(_) => self.get(name, now_ms, hasher),
+            };
+            visit(name, field);
         }
     }
 
@@ -476,32 +499,32 @@ fn table_of(fields: &Listpack, hasher: &Hasher) -> RecordTable {
     table
 }
 
-/// Whether a field can be in a listpack, which may have to become a table because of how many there
-/// are.
-fn packs(
-    pack: &Listpack,
-    name: &[u8],
-    value: Given<'_>,
-    expiry: FieldExpiry,
+/// Sets a field of a packed hash, which is looked for first at `near`; there it then ends. Returns
+/// whether it is new, `None` if the hash cannot stay packed.
+fn set_packed(
+    pack: &mut Listpack,
+    (name, value): (&[u8], Given<'_>),
+    is_absent: bool,
+    near: &mut ListpackPosition,
     limits: &HashLimits,
-) -> bool {
+) -> Option<bool> {
     let value = value.bytes();
-    name.len().max(value.len()) <= limits.packed_value_len
-        && pack.has_room(2, name.len() + value.len())
-        && !matches!(expiry, FieldExpiry::At(_))
-}
-
-/// Appends a field that is not there. Returns whether there may be one more.
-fn append(pack: &mut Listpack, name: &[u8], value: Given<'_>, limits: &HashLimits) -> bool {
-    let may_grow = pack.len() / 2 < limits.packed_entries;
-    if may_grow {
-        pack.append_many([name, value.bytes()].into_iter());
+    let fits = name.len().max(value.len()) <= limits.packed_value_len
+        && pack.has_room(2, name.len() + value.len());
+    if fits
+        && !is_absent
+        && let Some(position) = pack.find_near(*near, name, 2)
+    {
+        let position = pack.after(position);
+        pack.replace(position, value);
+        *near = pack.after(position);
+        return Some(false);
     }
-    may_grow
-}
-
-fn value_position(pack: &Listpack, name: &[u8]) -> Option<ListpackPosition> {
-    pack.find(name, 2).and_then(|position| pack.next(position))
+    let may_grow = fits && pack.len() / 2 < limits.packed_entries;
+    may_grow.then(|| {
+        pack.append_many([name, value].into_iter());
+        true
+    })
 }
 
 fn packed_field(pack: &Listpack, position: ListpackPosition) -> HashField<'_> {

@@ -32,6 +32,7 @@
 
 use std::borrow::Cow;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::block;
@@ -79,7 +80,7 @@ struct ListpackHeader {
 
 /// Where an entry begins, in bytes from the first entry. Valid until the listpack changes at or
 /// before it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ListpackPosition(u32);
 
 /// The entries from front to back, or in reverse by `rev()`.
@@ -277,7 +278,7 @@ impl Listpack {
     }
 
     /// The entries with these indices. The range may reach past the end.
-    pub fn slice(&self, range: std::ops::Range<usize>) -> ListpackIter<'_> {
+    pub fn slice(&self, range: Range<usize>) -> ListpackIter<'_> {
         let all = self.iter();
         let at = |index| self.position(index).map_or(all.back, |position| position.0 as usize);
         ListpackIter { front: at(range.start), back: at(range.end), ..all }
@@ -307,9 +308,14 @@ impl Listpack {
     }
 
     pub fn next(&self, position: ListpackPosition) -> Option<ListpackPosition> {
-        let entries = self.entries();
-        let next = position.0 as usize + entry_len(entries, position.0 as usize);
-        (next < entries.len()).then_some(ListpackPosition(next as u32))
+        let next = self.after(position);
+        ((next.0 as usize) < self.entries().len()).then_some(next)
+    }
+
+    /// Where the entry behind this one begins, or would begin.
+    pub fn after(&self, position: ListpackPosition) -> ListpackPosition {
+        let at = position.0 as usize;
+        ListpackPosition((at + entry_len(self.entries(), at)) as u32)
     }
 
     pub fn previous(&self, position: ListpackPosition) -> Option<ListpackPosition> {
@@ -361,7 +367,7 @@ impl Listpack {
     /// Finds a value among every `step`-th entry, beginning with the first.
     #[inline]
     pub fn find<'a>(&self, value: impl Into<Item<'a>>, step: usize) -> Option<ListpackPosition> {
-        self.find_at(0, Encoded::new(value.into()), step)
+        self.find_between(0..self.entries().len(), &Encoded::new(value.into()), step)
     }
 
     /// Finds a value among every `step`-th entry, beginning at a position.
@@ -371,24 +377,46 @@ impl Listpack {
         value: impl Into<Item<'a>>,
         step: usize,
     ) -> Option<ListpackPosition> {
-        self.find_at(position.0 as usize, Encoded::new(value.into()), step)
+        let range = position.0 as usize..self.entries().len();
+        self.find_between(range, &Encoded::new(value.into()), step)
     }
 
-    fn find_at(&self, mut at: usize, value: Encoded<'_>, step: usize) -> Option<ListpackPosition> {
-        let entries = self.entries();
-        let end = entries.len();
+    /// Finds a value among every `step`-th entry: first from a position on, then before it. What is
+    /// looked for in the order in which it was added is found at once.
+    pub fn find_near<'a>(
+        &self,
+        near: ListpackPosition,
+        value: impl Into<Item<'a>>,
+        step: usize,
+    ) -> Option<ListpackPosition> {
+        let (value, near) = (Encoded::new(value.into()), near.0 as usize);
+        let behind = self.find_between(near..self.entries().len(), &value, step);
+        behind.or_else(|| self.find_between(0..near, &value, step))
+    }
+
+    fn find_between(
+        &self,
+        range: Range<usize>,
+        value: &Encoded<'_>,
+        step: usize,
+    ) -> Option<ListpackPosition> {
+        let (entries, mut at) = (self.entries(), range.start);
         let (head, tail) = (&value.head[..value.head_len], value.tail);
-        let first = head[0];
-        while at < end {
-            if entries[at] == first {
+        let (first, len) = (head[0], head.len() + tail.len());
+        let ending = tail.last_chunk::<PROBE>();
+        while at < range.end {
+            if entries[at] == first
+                && let Some(entry) = entries.get(at..at + len)
+                // Many values begin alike and have the same length.
+                && ending.is_none_or(|ending| entry.last_chunk() == Some(ending))
                 // Equal values have equal bytes, and the head includes the length.
-                let rest = &entries[at..];
-                if rest.starts_with(head) && rest[head.len()..].starts_with(tail) {
-                    return Some(ListpackPosition(at as u32));
-                }
+                && entry.starts_with(head)
+                && entry.ends_with(tail)
+            {
+                return Some(ListpackPosition(at as u32));
             }
             for _ in 0..step {
-                if at < end {
+                if at < range.end {
                     at += entry_len(entries, at);
                 }
             }
@@ -699,6 +727,8 @@ impl DoubleEndedIterator for ListpackIter<'_> {
 }
 
 /// The offsets of the fields behind the first one.
+/// Of longer values this many bytes at the end are compared first.
+const PROBE: usize = 8;
 const COUNT: usize = 4;
 const GAP: usize = 6;
 /// The length of the last of them, which Redis does not have.

@@ -29,12 +29,15 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(call.args.len() - 2);
     let mut repeats = (call.args.len() > MANY).then(Repeats::default);
-    for name in &call.args[2..] {
-        match hash.and_then(|hash| hash.get(name, now_ms, hasher)) {
-            Some(field) => reply_named(&mut call.reply, &mut repeats, name, field.value),
-            None => call.reply.null(),
-        }
-    }
+    let (names, reply) = (call.args[2..].iter().copied(), &mut call.reply);
+    let Some(hash) = hash else {
+        names.for_each(|_| reply.null());
+        return Ok(());
+    };
+    hash.get_all(names, now_ms, hasher, |name, field| match field {
+        Some(field) => reply_named(reply, &mut repeats, name, field.value),
+        None => reply.null(),
+    });
     Ok(())
 }
 
