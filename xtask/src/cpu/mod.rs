@@ -102,6 +102,8 @@ struct Row {
     requests: usize,
     /// How many numbers may stand where `{}` does.
     numbers: usize,
+    /// The command as the line has it.
+    written: Vec<String>,
     command: Vec<String>,
 }
 
@@ -113,15 +115,27 @@ impl Row {
         let (Some(requests), Some(numbers)) = (number(), number()) else {
             return Err(format!("no command with two numbers before it: {line}"));
         };
-        let command: Vec<_> = words.collect();
-        if command.is_empty() {
+        let written: Vec<_> = words.collect();
+        if written.is_empty() {
             return Err(format!("no command: {line}"));
         }
-        Ok(Self { requests, numbers, command })
+        let times = |word: &String| word.strip_prefix('*')?.parse::<usize>().ok();
+        let command = match written.iter().position(|word| times(word).is_some()) {
+            Some(at) => {
+                let (once, repeated) = (&written[..at], &written[at + 1..]);
+                let numbered = |number: usize| {
+                    repeated.iter().map(move |word| word.replace('#', &number.to_string()))
+                };
+                let many = (0..times(&written[at]).unwrap_or(1)).flat_map(numbered);
+                once.iter().cloned().chain(many).collect()
+            }
+            None => written.clone(),
+        };
+        Ok(Self { requests, numbers, written, command })
     }
 
     fn shown(&self) -> String {
-        let text = self.command.join(" ");
+        let text = self.written.join(" ");
         let cut = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
         text[..cut].to_owned()
     }
