@@ -193,7 +193,12 @@ impl HyperLogLog {
             raise_all_dense(&mut self.bytes, registers);
             return Ok(());
         }
-        for (register, &rank) in registers.iter().enumerate().filter(|(_, rank)| **rank > 0) {
+        // To raise one looks for its run from the first one on. Most may be as high already.
+        let mut own = [0; REGISTERS];
+        self.view().merge_into(&mut own)?;
+        for (register, (&rank, _)) in
+            registers.iter().zip(&own).enumerate().filter(|(_, (rank, own))| rank > own)
+        {
             self.add(RegisterRank { register, rank }, sparse_len_max)?;
         }
         mark_stale(&mut self.bytes);
