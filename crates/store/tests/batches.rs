@@ -1,5 +1,5 @@
-//! What a command adds at once is there as if it had come one by one, in the form that Redis chooses
-//! for so many.
+//! What a command adds at once is there as if it had come one by one, in the form that Redis
+//! chooses for that number.
 
 use bobbin_store::Hasher;
 use bobbin_store::value::hash::{FieldExpiry, Hash, HashLimits};
@@ -9,8 +9,9 @@ use bobbin_store::value::sorted_set::{SortedSet, SortedSetLimits};
 use bobbin_store::value::{Encoding, Listpack};
 use proptest::prelude::*;
 
-/// As a packed value may have.
+/// How many elements a packed value may have.
 const PACKED: usize = 40;
+/// The longest element of a packed value in bytes.
 const LONGEST: usize = 12;
 
 /// Few different names, so that many come again, and now and then one that is too long.

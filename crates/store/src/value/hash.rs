@@ -254,8 +254,8 @@ impl Hash {
         }
     }
 
-    /// Calls `visit` with each name and what [`Self::get`] returns for it. It is quick for names that
-    /// come in the order in which their fields were added.
+    /// Calls `visit` with each name and what [`Self::get`] returns for it. It is quick for names
+    /// that come in the order in which their fields were added.
     pub fn get_all<'k>(
         &self,
         names: impl Iterator<Item = &'k [u8]>,

@@ -116,7 +116,7 @@ impl Set {
     }
 
     /// Adds members. Returns how many of them were new. The set is in the form that Redis chooses
-    /// for so many, even if some are the same.
+    /// for that number, even if some are the same.
     pub fn insert_all(&mut self, members: &[&[u8]], limits: &SetLimits, hasher: &Hasher) -> usize {
         match members.first() {
             Some(first) if self.is_empty() => {
