@@ -5,7 +5,6 @@
 //! when each client either has its reply or is blocked by what CLIENT LIST says.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use bobbin_testkit::random::TestRandom;
@@ -64,7 +63,7 @@ impl ClientStep {
                 "MINMAX" => one_of(&["MIN", "MAX"], random),
                 "N" => one_of(&["1", "2", "3"], random),
                 "DB" => one_of(&["0", "1"], random),
-                "WHO" => one_of(&["@0", "@1", "@2", "@3"], random),
+                "ID" => one_of(&["@0", "@1", "@2", "@3"], random),
                 word => word,
             };
             command.push_str(if at == 0 { "" } else { " " });
@@ -162,7 +161,7 @@ impl<'a> Scene<'a> {
         self.sides[0].told[client].replies.len() < self.sent[client]
     }
 
-    /// Sends a command, and waits until nobody can expect a reply; what differs.
+    /// Sends a command, and waits until the clients without a reply are blocked; what differs.
     fn play(&mut self, step: &ClientStep, at: usize) -> Result<Option<[String; 2]>, String> {
         if step.is_paused {
             self.pair.say("CLIENT PAUSE 100000 WRITE")?;
@@ -180,8 +179,8 @@ impl<'a> Scene<'a> {
         self.settle()
     }
 
-    /// Waits until all clients were told the same and those that still wait are blocked; what
-    /// differs if that takes too long.
+    /// Waits until the clients of both servers were told the same, and those without a reply are
+    /// blocked; what differs if that takes too long.
     fn settle(&mut self) -> Result<Option<[String; 2]>, String> {
         let deadline = Instant::now() + SETTLED_WITHIN;
         let mut was_settled = false;
@@ -297,9 +296,9 @@ impl SceneSide {
         for (client, (told, _)) in both.filter(|(_, (told, other))| told != other) {
             let last = |told: &[String]| told[told.len().saturating_sub(3)..].join(" | ");
             let (replies, invalid) = (last(&told.replies), last(&told.invalid));
-            let _ = write!(text, "[{client}: ... {replies}; invalid: ... {invalid}] ");
+            text.push_str(&format!("[{client}: ... {replies}; invalid: ... {invalid}] "));
         }
-        if text.is_empty() { "somebody waits without being blocked".to_owned() } else { text }
+        if text.is_empty() { "a client waits and is not blocked".to_owned() } else { text }
     }
 }
 
@@ -425,9 +424,9 @@ const OF_CLIENTS: [&str; 16] = [
     "UNWATCH",
     "SELECT DB",
     "SELECT 0",
-    "CLIENT UNBLOCK WHO",
-    "CLIENT UNBLOCK WHO ERROR",
-    "CLIENT UNBLOCK WHO TIMEOUT",
+    "CLIENT UNBLOCK ID",
+    "CLIENT UNBLOCK ID ERROR",
+    "CLIENT UNBLOCK ID TIMEOUT",
     "RESET",
     "PING",
 ];

@@ -123,8 +123,9 @@ impl Hash {
         self.set_all(std::iter::once((name, value)), expiry, now_ms, limits, hasher) == 1
     }
 
-    /// Sets the values of fields, as [`Self::set`] does. Returns how many of them are new. A hash
-    /// for which these are too many becomes a table before, as in Redis, even if some are the same.
+    /// Sets the values of fields, as [`Self::set`] does. Returns how many of them are new. If a
+    /// packed hash cannot have as many fields, it becomes a table first, as in Redis, even if some
+    /// of them are the same.
     pub fn set_all<'a>(
         &mut self,
         mut pairs: impl ExactSizeIterator<Item = (&'a [u8], Given<'a>)> + Clone,
@@ -499,8 +500,8 @@ fn table_of(fields: &Listpack, hasher: &Hasher) -> RecordTable {
     table
 }
 
-/// Sets a field of a packed hash, which is looked for first at `near`; there it then ends. Returns
-/// whether it is new, `None` if the hash cannot stay packed.
+/// Sets a field of a packed hash. Looks for it at `near` first, and moves `near` behind it. Returns
+/// whether the field is new, `None` if the hash cannot stay packed.
 fn set_packed(
     pack: &mut Listpack,
     (name, value): (&[u8], Given<'_>),

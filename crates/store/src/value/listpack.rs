@@ -349,7 +349,7 @@ impl Listpack {
         (at < entries.len()).then_some(ListpackPosition(at as u32))
     }
 
-    /// Whether one of every `step`-th entry is there twice.
+    /// Whether a value is there twice among every `step`-th entry.
     pub fn repeats(&self, step: usize, hasher: &Hasher) -> bool {
         let mut filter = EntryFilter::with_room(self.len() / step, hasher);
         let (mut entries, mut room) = (self.iter(), IntegerText::new(0));

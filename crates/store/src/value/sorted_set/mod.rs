@@ -122,9 +122,9 @@ impl SortedSet {
         }
     }
 
-    /// Sets the scores of members, as [`Self::update`] does: `decide` is also told which member it
-    /// is. A set for which these are too many or too long takes the large form before, as in Redis,
-    /// even if some are the same.
+    /// Sets the scores of members, as [`Self::update`] does; `decide` is also told the member's
+    /// index. If a packed set cannot have as many members, or members as long, it takes the large
+    /// form first, as in Redis, even if some of them are the same.
     pub fn update_all<'a>(
         &mut self,
         members: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
