@@ -54,6 +54,11 @@ proptest! {
                 prop_assert_eq!(at_once.encoding() == Encoding::Listpack, fits);
             }
             prop_assert_eq!(at_once.len(), one_by_one.len());
+            let asked = names.iter().rev().chain(names).map(Vec::as_slice);
+            at_once.get_all(asked, 0, &hasher, |name, field| {
+                let other = one_by_one.get(name, 0, &hasher).unwrap();
+                assert_eq!(field.unwrap().value.item(), other.value.item());
+            });
             for field in one_by_one.iter() {
                 let same = at_once.get(&field.name.to_vec(), 0, &hasher).unwrap();
                 prop_assert_eq!(same.value.item(), field.value.item());

@@ -139,7 +139,7 @@ impl Hash {
         }
         let mut filter = match self {
             Self::Packed(pack) => EntryFilter::of(pack, 2, pairs.len(), hasher),
-            Self::Table(_) => None,
+            Self::Table(_) => EntryFilter::unused(hasher),
         };
         let (mut added, mut near) = (0, ListpackPosition::default());
         for index in 0_usize.. {
@@ -147,7 +147,7 @@ impl Hash {
                 self.prefetch(pairs.clone().take(PREFETCHED).map(|(name, _)| name), hasher);
             }
             let Some((name, value)) = pairs.next() else { break };
-            let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(name));
+            let is_absent = !filter.add(name);
             let is_new = if let Self::Packed(pack) = self
                 && let Some(is_new) = set_packed(pack, (name, value), is_absent, &mut near, limits)
             {

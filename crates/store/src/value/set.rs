@@ -126,13 +126,13 @@ impl Set {
         }
         let mut filter = match self {
             Self::Packed(pack) => EntryFilter::of(pack, 1, members.len(), hasher),
-            _ => None,
+            _ => EntryFilter::unused(hasher),
         };
         let mut added = 0;
         for members in members.chunks(PREFETCHED) {
             self.prefetch(members, hasher);
             for member in members {
-                let is_absent = filter.as_mut().is_some_and(|filter| !filter.add(member));
+                let is_absent = !filter.add(member);
                 if is_absent {
                     self.insert_absent(member, limits, hasher);
                 }

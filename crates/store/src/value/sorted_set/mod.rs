@@ -35,6 +35,13 @@ pub struct SortedSetLimits {
     pub packed_value_len: usize,
 }
 
+impl SortedSetLimits {
+    /// Whether as many elements fit, the longest member of which has `longest` bytes.
+    const fn pack(self, count: usize, longest: usize) -> bool {
+        count <= self.packed_entries && longest <= self.packed_value_len
+    }
+}
+
 /// The options' defaults.
 impl Default for SortedSetLimits {
     fn default() -> Self {
@@ -60,7 +67,7 @@ impl SortedSet {
     /// An empty set in the form for that many elements, the longest member of which has `longest`
     /// bytes. For a set that is filled in steps, so that it keeps its form.
     pub fn for_elements(count: usize, longest: usize, limits: SortedSetLimits) -> Self {
-        if count > limits.packed_entries || longest > limits.packed_value_len {
+        if !limits.pack(count, longest) {
             Self::Large(Cow::new(LargeSortedSet::with_room(count)))
         } else {
             Self::new()
@@ -134,22 +141,18 @@ impl SortedSet {
     ) {
         let count = members.len();
         let longest = members.clone().map(<[u8]>::len).max().unwrap_or(0);
-        if self.is_empty() {
-            *self = Self::for_elements(count, longest, limits);
-        } else if count > limits.packed_entries || longest > limits.packed_value_len {
-            self.enlarge(hasher);
+        if !limits.pack(count, longest) {
+            self.enlarge(count, hasher);
         }
         let mut filter = match self {
             Self::Packed(pack) => EntryFilter::of(pack, 2, count, hasher),
-            Self::Large(_) => None,
+            Self::Large(_) => EntryFilter::unused(hasher),
         };
         for (index, member) in members.enumerate() {
-            if filter.as_mut().is_some_and(|filter| !filter.add(member)) {
-                if let Some(score) = decide(index, None) {
-                    self.insert_absent(member, score, limits, hasher);
-                }
-            } else {
+            if filter.add(member) {
                 self.update(member, limits, hasher, |old_score| decide(index, old_score));
+            } else if let Some(score) = decide(index, None) {
+                self.insert_absent(member, score, limits, hasher);
             }
         }
     }
@@ -164,14 +167,13 @@ impl SortedSet {
     ) {
         match self {
             Self::Packed(pack)
-                if pack.len() / 2 < limits.packed_entries
-                    && member.len() <= limits.packed_value_len
+                if limits.pack(pack.len() / 2 + 1, member.len())
                     && pack.has_room(2, member.len()) =>
             {
                 packed::insert(pack, member, score);
             }
             _ => {
-                LargeSortedSet::update(self.enlarge(hasher), member, hasher, |_| Some(score));
+                LargeSortedSet::update(self.enlarge(0, hasher), member, hasher, |_| Some(score));
             }
         }
     }
@@ -215,13 +217,10 @@ impl SortedSet {
                     bytes += member.len();
                     longest = longest.max(member.len());
                 }
-                if count <= limits.packed_entries
-                    && longest <= limits.packed_value_len
-                    && pack.has_room(count * 2, bytes)
-                {
+                if limits.pack(count, longest) && pack.has_room(count * 2, bytes) {
                     return elements.for_each(|(member, score)| packed::push(pack, member, score));
                 }
-                self.enlarge(hasher).make_mut()
+                self.enlarge(0, hasher).make_mut()
             }
         };
         large.append(elements, hasher);
@@ -426,11 +425,11 @@ impl SortedSet {
         ranks.start.min(end)..end
     }
 
-    /// Converts it to the large form.
+    /// Converts it to the large form, which will get `added` more elements.
     #[cold]
-    fn enlarge(&mut self, hasher: &Hasher) -> &mut Cow<LargeSortedSet> {
+    fn enlarge(&mut self, added: usize, hasher: &Hasher) -> &mut Cow<LargeSortedSet> {
         if let Self::Packed(_) = self {
-            let mut large = Cow::new(LargeSortedSet::with_room(0));
+            let mut large = Cow::new(LargeSortedSet::with_room(added));
             let mut room = IntegerText::new(0);
             for (member, score) in self.iter() {
                 LargeSortedSet::update(&mut large, member.text(&mut room), hasher, |_| Some(score));
