@@ -83,7 +83,8 @@ pub fn nodes(count: u16, arguments: &[&str]) -> Vec<TestServer> {
             "--cluster-allow-replica-migration",
             "no",
         ];
-        TestServer::valkey(&[&own, arguments].concat())
+        // A node forces its view of the cluster to disk for each slot that moves.
+        TestServer::valkey_in_memory(&[&own, arguments].concat())
     };
     (0..count).map(start).collect()
 }

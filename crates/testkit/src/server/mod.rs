@@ -59,10 +59,19 @@ impl TestServer {
 
     /// Starts a server by a command that lacks only the server's arguments.
     pub fn start_by(begin: impl Fn() -> Command, arguments: &[&str]) -> Result<Self, String> {
+        Self::start_in(&std::env::temp_dir(), begin, arguments)
+    }
+
+    /// Starts a server whose own folder lies in `base`.
+    fn start_in(
+        base: &Path,
+        begin: impl Fn() -> Command,
+        arguments: &[&str],
+    ) -> Result<Self, String> {
         let mut last = String::new();
         // Another process may take the port between our look and the server's bind.
         for _ in 0..START_ATTEMPTS {
-            match Self::start_once(begin(), arguments) {
+            match Self::start_once(base, begin(), arguments) {
                 Ok(server) => return Ok(server),
                 Err(error) if error.to_lowercase().contains("address already in use") => {
                     last = error;
@@ -76,6 +85,14 @@ impl TestServer {
     /// A real Valkey of the version the transcripts are recorded with.
     pub fn valkey(arguments: &[&str]) -> Self {
         Self::start_peer("valkey-server", arguments)
+    }
+
+    /// A real Valkey whose files lie in memory, if the system has a folder for that: one that forces
+    /// a file to disk again and again.
+    fn valkey_in_memory(arguments: &[&str]) -> Self {
+        let (memory, elsewhere) = (Path::new("/dev/shm"), std::env::temp_dir());
+        let base = if memory.is_dir() { memory } else { &elsewhere };
+        Self::start_peer_in(base, "valkey-server", arguments)
     }
 
     /// A real Redis.
@@ -219,17 +236,22 @@ impl TestServer {
     }
 
     fn start_peer(name: &str, arguments: &[&str]) -> Self {
-        Self::start(&peers::peer(name), arguments).unwrap_or_else(|error| {
+        Self::start_peer_in(&std::env::temp_dir(), name, arguments)
+    }
+
+    fn start_peer_in(base: &Path, name: &str, arguments: &[&str]) -> Self {
+        let begin = || Command::new(peers::peer(name));
+        Self::start_in(base, begin, arguments).unwrap_or_else(|error| {
             panic!("{name}: {error}\n(`cargo xtask peers` installs what the tests use)")
         })
     }
 
-    fn start_once(mut command: Command, arguments: &[&str]) -> Result<Self, String> {
+    fn start_once(base: &Path, mut command: Command, arguments: &[&str]) -> Result<Self, String> {
         let port = match port_among(arguments) {
             Some(port) => port,
             None => free_port().map_err(|error| format!("no free port: {error}"))?,
         };
-        let folder = fresh_folder().map_err(|error| format!("no folder: {error}"))?;
+        let folder = fresh_folder_in(base).map_err(|error| format!("no folder: {error}"))?;
         let log = File::create(folder.join(LOG)).map_err(|error| error.to_string())?;
         let both = log.try_clone().map_err(|error| error.to_string())?;
         let (file, arguments) = split_file(arguments);
@@ -340,9 +362,13 @@ pub fn free_port() -> std::io::Result<u16> {
 }
 
 pub(crate) fn fresh_folder() -> std::io::Result<PathBuf> {
+    fresh_folder_in(&std::env::temp_dir())
+}
+
+fn fresh_folder_in(base: &Path) -> std::io::Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("bobbin-test-{}-{number}", std::process::id()));
+    let folder = base.join(format!("bobbin-test-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
 }
