@@ -54,6 +54,25 @@ pub enum HistoryCommand {
 }
 
 impl HistoryCommand {
+    /// Whether it changes nothing, whatever there is.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Get(_)
+                | Self::MGet(_)
+                | Self::SIsMember(..)
+                | Self::SCard(_)
+                | Self::SMembers(_)
+                | Self::SInter(_)
+                | Self::ZScore(..)
+                | Self::ZRank(..)
+                | Self::ZRange(_)
+                | Self::HGet(..)
+                | Self::HLen(_)
+                | Self::HGetAll(_)
+        )
+    }
+
     pub fn keys(&self) -> Vec<KeyNumber> {
         match self {
             Self::Get(key)
