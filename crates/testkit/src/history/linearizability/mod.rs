@@ -10,8 +10,10 @@
 mod command;
 mod state;
 
-use std::collections::{BTreeMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write as _;
+use std::rc::Rc;
 
 pub use command::{HistoryCommand, KeyNumber, MemberNumber, key_name, member_name};
 use state::{ModelState, ModelValue};
@@ -152,132 +154,120 @@ fn root(parent: &BTreeMap<KeyNumber, KeyNumber>, mut key: KeyNumber) -> KeyNumbe
     key
 }
 
-/// A way into the search: operation `index` was put next, from this state.
-struct Choice {
-    index: usize,
-    before: ModelState,
-    /// No other operation has to be tried in its place.
-    is_safe: bool,
-}
-
 /// An operation that may come next, and the state after it.
 struct Candidate {
     index: usize,
-    after: ModelState,
-    is_safe: bool,
+    after: Rc<ModelState>,
 }
 
-/// Operations already ordered, as a set: all below `frontier`, and `beyond` it these.
-#[derive(Default)]
+/// A way into the search: operation `index` was put next, from this state.
+struct Choice {
+    index: usize,
+    before: Rc<ModelState>,
+    /// What is still to be tried in its place.
+    others: Vec<Candidate>,
+}
+
+/// Operations already ordered, as a set: all below `frontier`, and these beyond it.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Ordered {
-    taken: Vec<bool>,
     frontier: usize,
-    count: usize,
+    beyond: BTreeSet<usize>,
 }
 
 impl Ordered {
+    fn count(&self) -> usize {
+        self.frontier + self.beyond.len()
+    }
+
+    fn contains(&self, index: usize) -> bool {
+        index < self.frontier || self.beyond.contains(&index)
+    }
+
     fn insert(&mut self, index: usize) {
-        self.taken[index] = true;
-        self.count += 1;
-        while self.taken.get(self.frontier) == Some(&true) {
+        self.beyond.insert(index);
+        while self.beyond.remove(&self.frontier) {
             self.frontier += 1;
         }
     }
 
     fn remove(&mut self, index: usize) {
-        self.taken[index] = false;
-        self.count -= 1;
+        self.beyond.extend(index..self.frontier);
         self.frontier = self.frontier.min(index);
-    }
-
-    /// A short name for the set with one more member. `limit` is above every member.
-    fn name_with(&self, member: usize, limit: usize) -> (usize, Vec<usize>) {
-        let is_taken = |index: &usize| self.taken[*index] || *index == member;
-        let frontier = (self.frontier..limit).find(|index| !is_taken(index)).unwrap_or(limit);
-        (frontier, (frontier..limit).filter(is_taken).collect())
+        self.beyond.remove(&index);
     }
 }
 
 /// Depth first, with an explicit stack: at each depth any operation may come next that started
 /// before the earliest end among those not yet ordered.
-///
-/// A read that may come next is safe: if there is an order in which it comes later, it could as well
-/// have come now. So nothing else is tried in its place. (A write that changes nothing now is not:
-/// later it may change something.)
 fn check_component(records: &[&OperationRecord]) -> Result<(), Violation> {
-    let mut ordered = Ordered { taken: vec![false; records.len()], ..Ordered::default() };
-    let mut state = ModelState::default();
+    let (mut ordered, mut state) = (Ordered::default(), Rc::new(ModelState::default()));
+    let mut candidates = candidates(records, &ordered, &state);
     let mut choices: Vec<Choice> = Vec::new();
-    let mut seen = HashSet::new();
-    let mut try_from = 0;
+    let mut seen: HashSet<(Ordered, Rc<ModelState>)> = HashSet::new();
     let (mut best, mut stuck_at) = (0, 0);
-    while ordered.count < records.len() {
-        let next = next_choice(records, &ordered, &state, try_from, &mut seen);
-        if let Some(Candidate { index, after, is_safe }) = next {
+    while ordered.count() < records.len() {
+        if let Some(Candidate { index, after }) = candidates.pop() {
             ordered.insert(index);
-            let before = std::mem::replace(&mut state, after);
-            choices.push(Choice { index, before, is_safe });
-            try_from = ordered.frontier;
-            if ordered.count > best {
-                (best, stuck_at) = (ordered.count, ordered.frontier);
+            if !seen.insert((ordered.clone(), Rc::clone(&after))) {
+                ordered.remove(index);
+                continue;
             }
-            continue;
-        }
-        let Some(choice) = choices.pop() else {
+            if ordered.count() > best {
+                (best, stuck_at) = (ordered.count(), ordered.frontier);
+            }
+            let others =
+                std::mem::replace(&mut candidates, self::candidates(records, &ordered, &after));
+            choices.push(Choice { index, before: std::mem::replace(&mut state, after), others });
+        } else if let Some(choice) = choices.pop() {
+            ordered.remove(choice.index);
+            (state, candidates) = (choice.before, choice.others);
+        } else {
             return Err(violation(records, best, stuck_at));
-        };
-        ordered.remove(choice.index);
-        state = choice.before;
-        try_from = if choice.is_safe { records.len() } else { choice.index + 1 };
+        }
     }
     Ok(())
 }
 
-type Seen = HashSet<((usize, Vec<usize>), ModelState)>;
-
-/// What to put next: a safe operation, or the first one from `try_from` on that may come next. None
-/// if that leads only to configurations that were seen before.
-fn next_choice(
+/// The operations that may come next, in reverse order of their ends.
+///
+/// A read among them is safe: if there is an order in which it comes later, it could as well come
+/// now. So nothing else is tried in its place. (A write that changes nothing now is not safe: later
+/// it may change something.)
+fn candidates(
     records: &[&OperationRecord],
     ordered: &Ordered,
     state: &ModelState,
-    try_from: usize,
-    seen: &mut Seen,
-) -> Option<Candidate> {
+) -> Vec<Candidate> {
     let mut deadline = u64::MAX;
-    let mut index = ordered.frontier;
     let mut window: Vec<usize> = Vec::new();
-    // Records are sorted by start: once one starts after the deadline, so do all others.
-    while let Some(record) = records.get(index).filter(|record| record.start_ns <= deadline) {
-        if !ordered.taken[index] {
+    for (index, record) in records.iter().enumerate().skip(ordered.frontier) {
+        // Records are sorted by start: once one starts after the deadline, so do all others.
+        if record.start_ns > deadline {
+            break;
+        }
+        if !ordered.contains(index) {
             deadline = deadline.min(record.end_ns);
             // A connection's commands take effect in the order in which they were sent.
             if !window.iter().any(|earlier| records[*earlier].client == record.client) {
                 window.push(index);
             }
         }
-        index += 1;
     }
-    // Members of the set beyond the window's end would have to start after a deadline.
-    let limit = index;
-    let may_come = window
-        .into_iter()
-        .filter(|&index| index >= try_from && records[index].start_ns <= deadline);
-    let mut candidates: Vec<_> = may_come
-        .filter_map(|index| {
-            let record = records[index];
-            let after = record.operation.apply(state, &record.reply)?;
-            let is_safe = record.operation.is_read();
-            Some(Candidate { index, after, is_safe })
-        })
-        .collect();
-    if let Some(safe) = candidates.iter().position(|candidate| candidate.is_safe) {
-        candidates = vec![candidates.swap_remove(safe)];
+    window.retain(|&index| records[index].start_ns <= deadline);
+    window.sort_by_key(|&index| Reverse(records[index].end_ns));
+    let mut candidates = Vec::new();
+    for index in window {
+        let OperationRecord { operation, reply, .. } = records[index];
+        if let Some(after) = operation.apply(state, reply) {
+            let candidate = Candidate { index, after: Rc::new(after) };
+            if operation.is_read() {
+                return vec![candidate];
+            }
+            candidates.push(candidate);
+        }
     }
-    candidates.into_iter().find(|candidate| {
-        let name = ordered.name_with(candidate.index, limit);
-        seen.insert((name, candidate.after.clone()))
-    })
+    candidates
 }
 
 fn violation(records: &[&OperationRecord], explained: usize, stuck_at: usize) -> Violation {
