@@ -80,6 +80,31 @@ fn hyperloglogs_with_many_elements_and_keys() {
     assert_eq!(encoding, Value::Simple(b"dense".to_vec()));
 }
 
+/// Small HyperLogLogs are merged at once, too many of them in slices.
+#[test]
+fn many_small_hyperloglogs() {
+    let mut bench = PayloadBench::new();
+    for count in [100, 1500] {
+        let keys: Vec<String> = (0..count).map(|number| format!("small {number}")).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+        for key in &keys {
+            bench.say(&[b"PFADD", key, key]);
+        }
+        bench.say(&[b"DEL", b"one", b"merged"]);
+        bench.say(&[&[&b"PFADD"[..], b"one"][..], &keys].concat());
+        let expected = bench.say(&[b"PFCOUNT", b"one"]);
+        assert!(matches!(expected, Value::Integer(number) if number > count * 9 / 10));
+        let named_twice = words(&[b"PFCOUNT", b"missing"], &keys, 2);
+        assert_eq!(bench.say(&named_twice), expected);
+        bench.say(&words(&[b"PFMERGE", b"merged"], &keys, 1));
+        assert_eq!(bench.say(&[b"PFCOUNT", b"merged"]), expected);
+
+        bench.say(&[b"SET", b"text", b"value"]);
+        let wrong = [&named_twice[..], &[b"text"]].concat();
+        assert!(bench.say(&wrong).as_error().is_some_and(|error| error.starts_with(b"WRONGTYPE")));
+    }
+}
+
 /// Each member is compared with each edge.
 #[test]
 fn geosearch_in_a_polygon_of_many_edges() {

@@ -1,7 +1,6 @@
 //! HyperLogLog: estimates of cardinalities. The values are strings in the format of
 //! `bobbin_store::hyperloglog`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bobbin_resp::Reply;
@@ -94,9 +93,12 @@ fn added(call: &mut Call<'_>, key: Key<'_>, changes: u64) -> Outcome {
 }
 
 fn pfcount(call: &mut Call<'_>) -> Outcome {
-    if call.args.len() > WALKS_MAX && call.may_leave_job {
-        let names = distinct(call.args).map(|at| call.args[at].into()).collect();
-        let mut merging = Merging::new(call.data, names, Data::read)?;
+    if call.args.len() == 2 {
+        return pfcount_of_one(call);
+    }
+    let keys = call.distinct_keys(1..call.args.len())?;
+    if call.may_leave_job && takes_long(call.data, &keys) {
+        let mut merging = Merging::new(call.data, names_of(&keys), Data::read)?;
         reply_in_slices(call, move |reply| {
             let more = merging.step();
             match &merging.failure {
@@ -108,16 +110,18 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         });
         return Ok(());
     }
-    if call.args.len() > 2 {
-        let mut registers = [0; REGISTERS];
-        for at in distinct(call.args) {
-            if let Some(entry) = call.data.read(call.key(at)?) {
-                view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
-            }
+    let mut registers = [0; REGISTERS];
+    for key in keys {
+        if let Some(entry) = call.data.read(key) {
+            view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
         }
-        call.reply.integer(hyperloglog::cardinality(&registers) as i64);
-        return Ok(());
     }
+    call.reply.integer(hyperloglog::cardinality(&registers) as i64);
+    Ok(())
+}
+
+/// PFCOUNT of one key, whose value keeps its cardinality.
+fn pfcount_of_one(call: &mut Call<'_>) -> Outcome {
     let key = call.key(1)?;
     // `write` deletes an expired key, which a replica must not do by itself.
     let entry = if call.data.exists(key) { call.data.write(key) } else { None };
@@ -145,16 +149,16 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
 }
 
 fn pfmerge(call: &mut Call<'_>) -> Outcome {
-    if call.args.len() > WALKS_MAX && call.may_leave_job {
-        let names = distinct(call.args).map(|at| call.args[at].into()).collect();
-        let mut merging = Merging::new(call.data, names, Data::read)?;
+    let keys = call.distinct_keys(1..call.args.len())?;
+    if call.may_leave_job && takes_long(call.data, &keys) {
+        let mut merging = Merging::new(call.data, names_of(&keys), Data::read)?;
         merging.sparse_len_max = sparse_len_max(call);
         return change_in_slices(call, 1..call.args.len(), merging);
     }
     let mut registers = [0; REGISTERS];
     let mut dense = false;
-    for at in distinct(call.args) {
-        if let Some(entry) = call.data.read(call.key(at)?) {
+    for key in keys {
+        if let Some(entry) = call.data.read(key) {
             let view = view(entry)?;
             dense |= view.encoding() == RegisterEncoding::Dense;
             view.merge_into(&mut registers).map_err(corrupt)?;
@@ -354,10 +358,18 @@ fn pfselftest(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments that name keys, each key once: merging costs much more than comparing names.
-fn distinct<'a>(args: &'a [&'a [u8]]) -> impl Iterator<Item = usize> + 'a {
-    let mut seen = HashSet::new();
-    (1..args.len()).filter(move |&at| args.len() <= WALKS_MAX || seen.insert(args[at]))
+fn names_of(keys: &[Key<'_>]) -> Vec<Box<[u8]>> {
+    keys.iter().map(|key| key.bytes.into()).collect()
+}
+
+/// Whether merging these values takes so long that others are served meanwhile.
+fn takes_long(data: &mut Data, keys: &[Key<'_>]) -> bool {
+    let is_large = |&&key: &&Key<'_>| {
+        let string = data.peek(key).and_then(|entry| string(entry).ok());
+        string.is_some_and(|string| string.len() > SMALL_LEN)
+    };
+    keys.len() > SMALL_MAX
+        || keys.len() > WALKS_MAX && keys.iter().filter(is_large).count() > WALKS_MAX
 }
 
 /// The HyperLogLog in an entry.
@@ -389,8 +401,13 @@ fn corrupt(_: Corrupt) -> Failure {
     Failure::new(&"INVALIDOBJ Corrupted HLL object detected")
 }
 
-/// From this many elements in a sparse value, or this many keys, on it pays to avoid repeated work.
+/// More elements than these are not looked up in a sparse value one by one, and more large values
+/// than these are not merged at once.
 const WALKS_MAX: usize = 64;
+/// More values than these are not merged at once, however small they are.
+const SMALL_MAX: usize = 1024;
+/// A value of at most this many bytes takes less time to merge than to find.
+const SMALL_LEN: usize = 256;
 /// How many HyperLogLogs are merged between two looks at the clock. Each takes some microseconds.
 const MERGED: usize = 4;
 

@@ -8,7 +8,6 @@ use super::PinnedValue;
 use crate::commands::migrate::{MigrateTarget, Migration, SentKeys, Traveller};
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Categories, Classes, Command, Failure, Flags, Outcome};
-use crate::engine::row::distinct::WordSet;
 use crate::engine::row::keys::{KeySpec, KeyUse};
 
 fn migrate(call: &mut Call<'_>) -> Outcome {
@@ -31,12 +30,7 @@ fn migrate(call: &mut Call<'_>) -> Outcome {
     };
     let watched = !options.copy && call.may_block();
     let mut travellers: Vec<Traveller> = Vec::new();
-    let mut distinct = WordSet::default();
-    for at in options.keys.clone() {
-        let key = call.key(at)?;
-        if !distinct.insert(key.bytes) {
-            continue;
-        }
+    for key in call.distinct_keys(options.keys.clone())? {
         let Some(entry) = call.data.read(key) else { continue };
         let (value, expire_ms) = (PinnedValue::new(entry.value()), entry.expire_ms());
         let version = if watched { call.data.watch(key) } else { 0 };

@@ -3,6 +3,8 @@
 //! The sets are pinned (a clone of a large set shares its pages), so the work continues without
 //! locks, a slice at a time.
 
+use std::ops::Range;
+
 use bobbin_resp::{Aggregate, Reply};
 use bobbin_store::Hasher;
 use bobbin_store::value::integer::IntegerText;
@@ -15,7 +17,6 @@ use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{
     SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
 };
-use crate::engine::row::distinct::WordSet;
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
     answer(call, SetOperation::Inter)
@@ -68,8 +69,8 @@ fn store(call: &mut Call<'_>, operation: SetOperation, event: &'static str) -> O
     let mut combined = Combined::of_keys(call, operation, 2..call.args.len())?;
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     if combined.is_long() && call.may_leave_job {
-        let sources = distinct(operation, call.args, 2..call.args.len());
-        let sources: Vec<_> = sources.map(|at| call.args[at].into()).collect();
+        let sources = distinct(call, operation, 2..call.args.len())?;
+        let sources: Vec<_> = sources.iter().map(|key| key.bytes.into()).collect();
         let storing = SetStoring {
             pins: pin(call.data, &sources)?,
             sources,
@@ -215,15 +216,19 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// The arguments that name sets, each set once: naming a set again changes nothing. But subtracting
-/// a set from itself leaves nothing, so the first set of a difference is kept apart.
+/// The keys of sets, each of them once: naming a set again changes nothing. But subtracting a set
+/// from itself leaves nothing, so the first set of a difference is kept apart.
 fn distinct<'a>(
+    call: &Call<'a>,
     operation: SetOperation,
-    args: &'a [&'a [u8]],
-    keys: std::ops::Range<usize>,
-) -> impl Iterator<Item = usize> + 'a {
-    let (first, mut seen) = (keys.start, WordSet::default());
-    keys.filter(move |&at| at == first && operation == SetOperation::Diff || seen.insert(args[at]))
+    keys: Range<usize>,
+) -> Result<Vec<Key<'a>>, Failure> {
+    let apart = usize::from(operation == SetOperation::Diff);
+    let mut distinct = call.distinct_keys(keys.start + apart..keys.end)?;
+    if operation == SetOperation::Diff {
+        distinct.insert(0, call.key(keys.start)?);
+    }
+    Ok(distinct)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -256,11 +261,11 @@ impl Combined {
     fn of_keys(
         call: &mut Call<'_>,
         operation: SetOperation,
-        keys: std::ops::Range<usize>,
+        keys: Range<usize>,
     ) -> Result<Self, Failure> {
+        let keys = distinct(call, operation, keys)?;
         let mut pins = Vec::with_capacity(keys.len());
-        for at in distinct(operation, call.args, keys) {
-            let key = call.key(at)?;
+        for key in keys {
             pins.push(call.data.read_as::<Set>(key)?.cloned());
         }
         Ok(Self::new(operation, call.data.keyspace().hasher(), pins.into_iter()))

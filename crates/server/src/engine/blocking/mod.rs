@@ -27,8 +27,7 @@ use crate::engine::acl::check::Asked;
 use crate::engine::acl::log::Scene;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
-use crate::engine::command::{Call, Data, Failure, Flags, Key, Outcome, Registered};
-use crate::engine::row::distinct::WordSet;
+use crate::engine::command::{Call, Data, Failure, Flags, Key, KeySet, Outcome, Registered};
 use crate::engine::server::Server;
 use crate::engine::tracking;
 
@@ -165,9 +164,9 @@ impl Waiting {
             state: AtomicU8::new(WaiterState::WAITING),
             answer: Mutex::default(),
         });
-        let mut distinct = WordSet::default();
+        let mut distinct = KeySet::default();
         for &(_, key) in keys {
-            if !distinct.insert(key.bytes) {
+            if !distinct.insert(key) {
                 continue;
             }
             data.visit(key.hash.shard(), |shard| shard.wait(database, key.bytes));

@@ -1,5 +1,6 @@
 //! What a handler gets: the call of a command, and the request it came from.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bobbin_resp::{Reply, ReplyPart};
@@ -8,7 +9,7 @@ use bobbin_store::{KeyHash, NewValue};
 
 use super::job::{Job, LongCommand};
 use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
-use super::{Data, Failure, Flags, Key, Registered};
+use super::{Data, Failure, Flags, Key, KeySet, Registered};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
 use crate::engine::server::Server;
@@ -65,6 +66,18 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn key(&self, index: usize) -> Result<Key<'a>, Failure> {
         self.planned(index).ok_or_else(|| self.unplanned(index))
+    }
+
+    /// The keys at these arguments, each of them once.
+    pub fn distinct_keys(&self, arguments: Range<usize>) -> Result<Vec<Key<'a>>, Failure> {
+        let (mut keys, mut seen) = (Vec::with_capacity(arguments.len()), KeySet::default());
+        for at in arguments {
+            let key = self.key(at)?;
+            if seen.insert(key) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@ pub mod counting;
 pub mod data;
 pub mod help;
 pub mod job;
+pub mod key_set;
 pub mod plan;
 pub mod registry;
 pub mod transaction;
@@ -14,6 +15,7 @@ pub mod walk;
 
 pub use call::Call;
 pub use data::{Data, Key};
+pub use key_set::KeySet;
 pub use registry::{Registered, Registry};
 pub use walk::KeyWalk;
 

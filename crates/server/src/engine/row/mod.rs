@@ -4,7 +4,6 @@
 //! Dispatch, arity errors, the lock plan, the memory check, COMMAND INFO, DOCS and GETKEYS, ACL
 //! rights and the log all read the same row.
 
-pub mod distinct;
 mod facts;
 pub mod failure;
 pub mod flags;

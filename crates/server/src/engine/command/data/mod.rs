@@ -16,6 +16,7 @@ mod record;
 mod unit;
 mod values;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,10 +42,22 @@ use crate::engine::script::Lua;
 use crate::engine::telemetry::stats::Totals;
 
 /// A key of the current command, with its hash.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Eq)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
     pub hash: KeyHash,
+}
+
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.bytes == other.bytes
+    }
+}
+
+impl Hash for Key<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash.0);
+    }
 }
 
 /// What a thread needs to execute commands: the locked shards, the unit, the time, the log.

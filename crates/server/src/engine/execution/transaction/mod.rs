@@ -12,8 +12,7 @@ use super::admission::{admit_again, make_way, wait_for_reserved};
 use crate::engine::client::Client;
 use crate::engine::clients::ClientFlag;
 use crate::engine::command::transaction::{Queued, WatchedKey};
-use crate::engine::command::{Call, Data, Failure, Flags, Outcome};
-use crate::engine::row::distinct::WordSet;
+use crate::engine::command::{Call, Data, Failure, Flags, KeySet, Outcome};
 
 /// The number of commands whose keys are prefetched together.
 const WINDOW: usize = 32;
@@ -142,18 +141,18 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
         return Err("ERR WATCH inside MULTI is not allowed".into());
     }
     let database = call.client.database;
-    let mut distinct = WordSet::default();
+    let mut distinct = KeySet::default();
     let mut added: Vec<WatchedKey> = Vec::new();
     let has_many = call.args.len() > MANY_KEYS;
     let before = call.client.watched.iter().filter(|watched| watched.database == database);
     if has_many {
-        before.for_each(|watched| _ = distinct.insert(&watched.key));
+        before.for_each(|watched| _ = distinct.insert(call.data.key(&watched.key)));
     }
     let keys = (1..call.args.len()).map(|at| call.key(at)).collect::<Result<Vec<_>, _>>()?;
     for key in keys {
         let known = |w: &WatchedKey| w.database == database && *w.key == *key.bytes;
         let is_known = match has_many {
-            true => !distinct.insert(key.bytes),
+            true => !distinct.insert(key),
             false => call.client.watched.iter().chain(&added).any(known),
         };
         if is_known {
