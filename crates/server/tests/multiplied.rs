@@ -105,6 +105,66 @@ fn many_small_hyperloglogs() {
     }
 }
 
+/// Each random element of a small value would be a walk.
+#[test]
+fn many_random_elements_of_small_values() {
+    let mut bench = PayloadBench::new();
+    let numbers: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    let names: Vec<String> = numbers.iter().map(|number| format!("element {number}")).collect();
+    let all = numbers.iter().zip(&names);
+    let pairs: Vec<_> =
+        all.flat_map(|(number, name)| [number.as_bytes(), name.as_bytes()]).collect();
+    let backwards: Vec<_> = pairs.iter().rev().copied().collect();
+    let only_names: Vec<_> = names.iter().map(String::as_bytes).collect();
+    bench.say(&words(&[b"ZADD", b"sorted"], &pairs, 1));
+    bench.say(&words(&[b"HSET", b"hash"], &backwards, 1));
+    bench.say(&words(&[b"SADD", b"set"], &only_names, 1));
+    let reads: [(&str, &str, &str, usize); 3] = [
+        ("ZRANDMEMBER", "sorted", "WITHSCORES", 2),
+        ("HRANDFIELD", "hash", "WITHVALUES", 2),
+        ("SRANDMEMBER", "set", "", 1),
+    ];
+    for (command, key, option, width) in reads {
+        let encoding = bench.say(&[b"OBJECT", b"ENCODING", key.as_bytes()]);
+        assert_eq!(encoding, Value::Bulk(b"listpack".to_vec()));
+        for count in [1, 3, 4, 30, 70, 99, 100, 200, -3, -4, -50, -300] {
+            let count: i64 = count;
+            let text = count.to_string();
+            let mut line = vec![command.as_bytes(), key.as_bytes(), text.as_bytes()];
+            line.extend((!option.is_empty()).then_some(option.as_bytes()));
+            let reply = bench.say(&line);
+            let elements = reply.as_elements().expect("an array").chunks(width);
+            let chosen: Vec<&[u8]> = elements
+                .map(|element| {
+                    let [name, number @ ..] = element else { panic!("{element:?}") };
+                    let name = name.as_bytes().expect("a name");
+                    if let [number] = number {
+                        let number = number.as_bytes().expect("a number");
+                        assert_eq!(name, [b"element ", number].concat());
+                    }
+                    assert!(only_names.contains(&name));
+                    name
+                })
+                .collect();
+            if count < 0 {
+                assert_eq!(chosen.len() as i64, -count, "{command}");
+                continue;
+            }
+            let mut distinct = chosen.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            assert_eq!(distinct.len(), chosen.len());
+            assert_eq!(chosen.len() as i64, count.min(100), "{command}");
+        }
+        // Each may come first.
+        let one = [command, key, "-4000"].map(str::as_bytes);
+        let reply = bench.say(&one);
+        let chosen = reply.as_elements().expect("an array");
+        let is_chosen = |name: &&[u8]| chosen.iter().any(|it| it.as_bytes() == Some(name));
+        assert!(only_names.iter().all(|name| is_chosen(&name)), "{command}");
+    }
+}
+
 /// Each member is compared with each edge.
 #[test]
 fn geosearch_in_a_polygon_of_many_edges() {

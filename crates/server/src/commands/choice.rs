@@ -66,12 +66,29 @@ impl Iterator for DistinctNumbers {
 
 impl ExactSizeIterator for DistinctNumbers {}
 
+/// Finds elements by their numbers. A small value has no index, so if many elements are wanted, the
+/// places of all of them are found in one walk.
+pub(super) struct Places<P>(Vec<P>);
+
+impl<P: Copy> Places<P> {
+    /// For `wanted` elements. `all` are the places of all elements, or nothing if there is an index.
+    pub(super) fn new(wanted: usize, all: impl FnOnce() -> Vec<P>) -> Self {
+        Self(if wanted < PLACED_MIN { Vec::new() } else { all() })
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<P> {
+        self.0.get(number).copied()
+    }
+}
+
 /// A random number below `bound`, which must not be 0.
 #[inline]
 pub(super) fn below(random: &mut Random, bound: usize) -> usize {
     ((u128::from(random.next_u64()) * bound as u128) >> 64) as usize
 }
 
+/// From this many elements on, finding all at once takes less time than a walk to each.
+const PLACED_MIN: usize = 4;
 /// If more than one of this many elements is wanted, the choice goes through all elements.
 const SPARSE: usize = 3;
 

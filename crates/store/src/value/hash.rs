@@ -290,6 +290,14 @@ impl Hash {
         }
     }
 
+    /// Where all fields lie, by index, if `nth` walks to each of them; else nothing.
+    pub fn places(&self) -> Vec<FieldPlace> {
+        match self {
+            Self::Packed(pack) => pack.positions(2).map(FieldPlace::Packed).collect(),
+            Self::Table(_) => Vec::new(),
+        }
+    }
+
     /// The field at a place.
     pub fn field(&self, spot: FieldPlace) -> HashField<'_> {
         match (self, spot) {

@@ -349,6 +349,13 @@ impl Listpack {
         (at < entries.len()).then_some(ListpackPosition(at as u32))
     }
 
+    /// Where every `step`-th entry begins.
+    pub fn positions(&self, step: usize) -> impl Iterator<Item = ListpackPosition> {
+        std::iter::successors(self.first(), move |&position| {
+            (0..step).try_fold(position, |position, _| self.next(position))
+        })
+    }
+
     /// Whether a value is there twice among every `step`-th entry.
     pub fn repeats(&self, step: usize, hasher: &Hasher) -> bool {
         let mut filter = EntryFilter::with_room(self.len() / step, hasher);

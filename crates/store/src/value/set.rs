@@ -249,6 +249,14 @@ impl Set {
         }
     }
 
+    /// Where all members lie, by index, if `nth` walks to each of them; else nothing.
+    pub fn places(&self) -> Vec<MemberPlace> {
+        match self {
+            Self::Packed(pack) => pack.positions(1).map(MemberPlace::Packed).collect(),
+            Self::Table(_) | Self::Integers(_) => Vec::new(),
+        }
+    }
+
     /// The member at a place.
     pub fn member(&self, spot: MemberPlace) -> Item<'_> {
         match (self, spot) {

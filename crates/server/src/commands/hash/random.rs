@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use bobbin_resp::{Protocol, Reply};
 use bobbin_store::value::Hash;
-use bobbin_store::value::hash::HashField;
+use bobbin_store::value::hash::{FieldPlace, HashField};
 
-use super::super::choice::{DistinctNumbers, below};
+use super::super::choice::{DistinctNumbers, Places, below};
 use super::super::elements::{TOO_LOW, bulk};
 use crate::base::random::Random;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -58,9 +58,10 @@ pub(super) fn hrandfield(call: &mut Call<'_>) -> Outcome {
         in_slices(call, pinned, shape, wanted, random);
         return Ok(());
     }
-    let chosen = distinct(hash, now_ms, wanted, random);
+    let places = Places::new(wanted, || hash.places());
+    let chosen = distinct(hash, &places, now_ms, wanted, random);
     shape.header(&mut call.reply, chosen.len());
-    chosen.into_iter().for_each(|index| shape.nth(&mut call.reply, hash, index));
+    chosen.into_iter().for_each(|index| shape.nth(&mut call.reply, hash, &places, index));
     Ok(())
 }
 
@@ -77,6 +78,7 @@ fn repeated(
         call.reply.empty_array();
         return Ok(());
     }
+    let places = Places::new(wanted, || hash.places());
     let mut live: Option<Vec<usize>> = None;
     repeat_in_slices(
         call,
@@ -85,13 +87,13 @@ fn repeated(
         move |reply| {
             if live.is_none() {
                 let mut drawn = (0..TRIES).map(|_| below(&mut random, hash.len()));
-                match drawn.find(|&index| is_live(&hash, index, now_ms)) {
-                    Some(index) => return shape.nth(reply, &hash, index),
+                match drawn.find(|&index| is_live(&hash, &places, index, now_ms)) {
+                    Some(index) => return shape.nth(reply, &hash, &places, index),
                     None => live = live_indexes(&hash, now_ms),
                 }
             }
             if let Some(live) = &live {
-                shape.nth(reply, &hash, live[below(&mut random, live.len())]);
+                shape.nth(reply, &hash, &places, live[below(&mut random, live.len())]);
             }
         },
     )
@@ -102,12 +104,13 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, 
     // The indices of live fields, if some fields may have expired.
     let mut live = hash.may_have_expired(now_ms).then(Vec::new);
     let (mut looked_at, mut chosen, mut random) = (0, None, Some(random));
+    let places = Places::new(wanted, || hash.places());
     reply_in_slices(call, move |reply| {
         if let Some(live) = &mut live
             && looked_at < hash.len()
         {
             let end = hash.len().min(looked_at + SLICE);
-            live.extend((looked_at..end).filter(|&index| is_live(&hash, index, now_ms)));
+            live.extend((looked_at..end).filter(|&index| is_live(&hash, &places, index, now_ms)));
             looked_at = end;
             return true;
         }
@@ -119,7 +122,7 @@ fn in_slices(call: &mut Call<'_>, hash: Hash, shape: FieldShape, wanted: usize, 
         }
         let Some(chosen) = &mut chosen else { return false };
         for at in chosen.take(SLICE) {
-            shape.nth(reply, &hash, live.as_ref().map_or(at, |live| live[at]));
+            shape.nth(reply, &hash, &places, live.as_ref().map_or(at, |live| live[at]));
         }
         chosen.len() > 0
     });
@@ -139,8 +142,8 @@ impl FieldShape {
     }
 
     /// Appends the field with this index.
-    fn nth(self, reply: &mut Reply<'_>, hash: &Hash, index: usize) {
-        if let Some(spot) = hash.nth(index) {
+    fn nth(self, reply: &mut Reply<'_>, hash: &Hash, places: &Places<FieldPlace>, index: usize) {
+        if let Some(spot) = places.get(index).or_else(|| hash.nth(index)) {
             self.field(reply, hash.field(spot));
         }
     }
@@ -157,8 +160,8 @@ impl FieldShape {
 }
 
 /// Whether the field with this index has not expired.
-fn is_live(hash: &Hash, index: usize, now_ms: i64) -> bool {
-    let spot = hash.nth(index);
+fn is_live(hash: &Hash, places: &Places<FieldPlace>, index: usize, now_ms: i64) -> bool {
+    let spot = places.get(index).or_else(|| hash.nth(index));
     spot.is_some_and(|spot| hash.field(spot).expire_ms.is_none_or(|at| at > now_ms))
 }
 
@@ -172,10 +175,16 @@ fn live_indexes(hash: &Hash, now_ms: i64) -> Option<Vec<usize>> {
 }
 
 /// The indices of `wanted` different live fields, or of all live fields if there are no more.
-fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<usize> {
+fn distinct(
+    hash: &Hash,
+    places: &Places<FieldPlace>,
+    now_ms: i64,
+    wanted: usize,
+    mut random: Random,
+) -> Vec<usize> {
     if hash.may_have_expired(now_ms)
         && wanted <= hash.len() / FEW
-        && let Some(chosen) = drawn(hash, now_ms, wanted, &mut random)
+        && let Some(chosen) = drawn(hash, places, now_ms, wanted, &mut random)
     {
         return chosen;
     }
@@ -189,14 +198,20 @@ fn distinct(hash: &Hash, now_ms: i64, wanted: usize, mut random: Random) -> Vec<
 
 /// Does the same as `distinct` without a walk over all fields. `None`: too many drawn fields had
 /// expired.
-fn drawn(hash: &Hash, now_ms: i64, wanted: usize, random: &mut Random) -> Option<Vec<usize>> {
+fn drawn(
+    hash: &Hash,
+    places: &Places<FieldPlace>,
+    now_ms: i64,
+    wanted: usize,
+    random: &mut Random,
+) -> Option<Vec<usize>> {
     let (mut chosen, mut known) = (Vec::with_capacity(wanted), HashSet::with_capacity(wanted));
     for _ in 0..wanted + wanted / 2 + TRIES {
         if chosen.len() == wanted {
             break;
         }
         let index = below(random, hash.len());
-        if is_live(hash, index, now_ms) && known.insert(index) {
+        if is_live(hash, places, index, now_ms) && known.insert(index) {
             chosen.push(index);
         }
     }
@@ -241,10 +256,12 @@ mod tests {
                 let name = format!("f{field}");
                 hash.set(name.as_bytes(), Given::from(b"v"), expiry, 0, &limits, &hasher);
             }
+            let places = Places::new(1000, || hash.places());
             for wanted in [1, 5, 200, 600, 2000] {
-                let mut chosen = distinct(&hash, 100, wanted, Random::new(random.next_u64()));
+                let random = Random::new(random.next_u64());
+                let mut chosen = distinct(&hash, &places, 100, wanted, random);
                 assert_eq!(chosen.len(), wanted.min(1000 - dead), "{dead}");
-                assert!(chosen.iter().all(|&index| is_live(&hash, index, 100)), "{dead}");
+                assert!(chosen.iter().all(|&index| is_live(&hash, &places, index, 100)), "{dead}");
                 chosen.sort_unstable();
                 assert!(chosen.is_sorted_by(|one, next| one < next), "{dead}");
             }

@@ -3,9 +3,9 @@
 use bobbin_resp::Reply;
 use bobbin_store::Hasher;
 use bobbin_store::value::Set;
-use bobbin_store::value::set::Walk;
+use bobbin_store::value::set::{MemberPlace, Walk};
 
-use super::super::choice::{DistinctNumbers, below};
+use super::super::choice::{DistinctNumbers, Places, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::super::popping::{self, Pops, pop_in_slices};
 use super::ended;
@@ -182,13 +182,14 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+    let places = Places::new(wanted, || set.places());
     if count < 0 {
         let set = set.clone();
         return repeat_in_slices(
             call,
             wanted,
             move |reply| reply.array(wanted),
-            move |reply| reply_member(reply, &set, below(&mut random, set.len())),
+            move |reply| reply_member(reply, &set, &places, below(&mut random, set.len())),
         );
     }
     if wanted > SLICED_MIN && set.len() > SLICED_MIN && call.may_leave_job {
@@ -201,25 +202,27 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     if chosen.len() == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
     } else {
-        chosen.for_each(|index| reply_member(&mut call.reply, set, index));
+        chosen.for_each(|index| reply_member(&mut call.reply, set, &places, index));
     }
     Ok(())
 }
 
 fn in_slices(call: &mut Call<'_>, set: Set, wanted: usize, random: Random) {
+    let places = Places::new(wanted, || set.places());
     let mut chosen = DistinctNumbers::below(set.len(), wanted, random);
     let mut is_begun = false;
     reply_in_slices(call, move |reply| {
         if !std::mem::replace(&mut is_begun, true) {
             reply.array(chosen.len());
         }
-        chosen.by_ref().take(SLICE).for_each(|index| reply_member(reply, &set, index));
+        let some = chosen.by_ref().take(SLICE);
+        some.for_each(|index| reply_member(reply, &set, &places, index));
         chosen.len() > 0
     });
 }
 
-fn reply_member(reply: &mut Reply<'_>, set: &Set, index: usize) {
-    if let Some(spot) = set.nth(index) {
+fn reply_member(reply: &mut Reply<'_>, set: &Set, places: &Places<MemberPlace>, index: usize) {
+    if let Some(spot) = places.get(index).or_else(|| set.nth(index)) {
         bulk(reply, set.member(spot));
     }
 }

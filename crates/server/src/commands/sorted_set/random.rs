@@ -2,8 +2,9 @@
 
 use bobbin_resp::Reply;
 use bobbin_store::value::SortedSet;
+use bobbin_store::value::listpack::ListpackPosition;
 
-use super::super::choice::{DistinctNumbers, below};
+use super::super::choice::{DistinctNumbers, Places, below};
 use super::super::elements::{TOO_LOW, bulk};
 use super::range::{element, header};
 use crate::base::random::Random;
@@ -43,7 +44,8 @@ pub(super) fn zrandmember(call: &mut Call<'_>) -> Outcome {
     }
     let ranks = DistinctNumbers::below(set.len(), wanted, random);
     header(&mut call.reply, ranks.len(), with_scores);
-    ranks.for_each(|rank| reply_member(&mut call.reply, set, rank, with_scores));
+    let places = Places::new(wanted, || set.places());
+    ranks.for_each(|rank| reply_member(&mut call.reply, set, &places, rank, with_scores));
     Ok(())
 }
 
@@ -65,13 +67,14 @@ fn in_slices(
     random: Random,
 ) {
     let mut ranks = DistinctNumbers::below(set.len(), wanted, random);
+    let places = Places::new(wanted, || set.places());
     let mut is_begun = false;
     reply_in_slices(call, move |reply| {
         if !std::mem::replace(&mut is_begun, true) {
             header(reply, ranks.len(), with_scores);
         }
         let some = ranks.by_ref().take(SLICE);
-        some.for_each(|rank| reply_member(reply, &set, rank, with_scores));
+        some.for_each(|rank| reply_member(reply, &set, &places, rank, with_scores));
         ranks.len() > 0
     });
 }
@@ -85,16 +88,27 @@ fn repeated(
     mut random: Random,
 ) -> Outcome {
     let (count, len) = (usize::try_from(count).unwrap_or(usize::MAX), set.len());
+    let places = Places::new(count, || set.places());
     repeat_in_slices(
         call,
         count,
         move |reply| header(reply, count, with_scores),
-        move |reply| reply_member(reply, &set, below(&mut random, len), with_scores),
+        move |reply| reply_member(reply, &set, &places, below(&mut random, len), with_scores),
     )
 }
 
-fn reply_member(reply: &mut Reply<'_>, set: &SortedSet, rank: usize, with_scores: bool) {
-    if let Some((member, score)) = set.get(rank) {
+fn reply_member(
+    reply: &mut Reply<'_>,
+    set: &SortedSet,
+    places: &Places<ListpackPosition>,
+    rank: usize,
+    with_scores: bool,
+) {
+    let found = match places.get(rank) {
+        Some(place) => set.element(place),
+        None => set.get(rank),
+    };
+    if let Some((member, score)) = found {
         element(reply, member, with_scores.then_some(score));
     }
 }

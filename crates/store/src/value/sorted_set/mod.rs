@@ -14,7 +14,7 @@ use large::{LargeSortedSet, SortedSetCursor};
 
 use super::cow::Cow;
 use super::integer::IntegerText;
-use super::listpack::{EntryFilter, Item, Listpack, ListpackIter};
+use super::listpack::{EntryFilter, Item, Listpack, ListpackIter, ListpackPosition};
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -301,6 +301,22 @@ impl SortedSet {
     /// The element with this rank.
     pub fn get(&self, rank: usize) -> Option<(Item<'_>, f64)> {
         self.range(rank..rank.saturating_add(1)).next()
+    }
+
+    /// Where all elements lie, by rank, if `get` walks to each of them; else nothing.
+    pub fn places(&self) -> Vec<ListpackPosition> {
+        match self {
+            Self::Packed(pack) => pack.positions(2).collect(),
+            Self::Large(_) => Vec::new(),
+        }
+    }
+
+    /// The element at one of `places`.
+    pub fn element(&self, place: ListpackPosition) -> Option<(Item<'_>, f64)> {
+        match self {
+            Self::Packed(pack) => SortedSetIter(Elements::Packed(pack.iter_from(place))).next(),
+            Self::Large(_) => None,
+        }
     }
 
     pub fn iter(&self) -> SortedSetIter<'_> {
