@@ -160,8 +160,8 @@ fn many_random_elements_of_small_values() {
         let one = [command, key, "-4000"].map(str::as_bytes);
         let reply = bench.say(&one);
         let chosen = reply.as_elements().expect("an array");
-        let is_chosen = |name: &&[u8]| chosen.iter().any(|it| it.as_bytes() == Some(name));
-        assert!(only_names.iter().all(|name| is_chosen(&name)), "{command}");
+        let is_chosen = |name: &[u8]| chosen.iter().any(|it| it.as_bytes() == Some(name));
+        assert!(only_names.iter().all(|name| is_chosen(name)), "{command}");
     }
 }
 

@@ -71,7 +71,7 @@ impl ExactSizeIterator for DistinctNumbers {}
 pub(super) struct Places<P>(Vec<P>);
 
 impl<P: Copy> Places<P> {
-    /// For `wanted` elements. `all` are the places of all elements, or nothing if there is an index.
+    /// For `wanted` elements. `all` are the places of all elements, or none if there is an index.
     pub(super) fn new(wanted: usize, all: impl FnOnce() -> Vec<P>) -> Self {
         Self(if wanted < PLACED_MIN { Vec::new() } else { all() })
     }

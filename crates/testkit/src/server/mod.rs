@@ -87,8 +87,8 @@ impl TestServer {
         Self::start_peer("valkey-server", arguments)
     }
 
-    /// A real Valkey whose files lie in memory, if the system has a folder for that: one that forces
-    /// a file to disk again and again.
+    /// A real Valkey whose files lie in memory, if the system has a folder for that: one that
+    /// forces a file to disk again and again.
     fn valkey_in_memory(arguments: &[&str]) -> Self {
         let (memory, elsewhere) = (Path::new("/dev/shm"), std::env::temp_dir());
         let base = if memory.is_dir() { memory } else { &elsewhere };

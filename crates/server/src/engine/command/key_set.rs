@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use super::Key;
 
-/// A set of keys. A few keys are searched. More of them, and a command may have a million, are found
-/// by the hash that each key has already.
+/// A set of keys. A few keys are searched. More of them, and a command may have a million, are
+/// found by the hash that each key has already.
 #[derive(Default)]
 pub struct KeySet<'a> {
     few: Vec<Key<'a>>,
