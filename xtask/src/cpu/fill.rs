@@ -17,8 +17,13 @@ pub(super) fn fill(control: &mut TestConnection) -> TaskResult {
         // What SORT looks up.
         pipeline.send(&["SET", &format!("weight:{number}"), &(number * 7 % SMALL).to_string()])?;
         collections(&mut pipeline, "small", number, 10)?;
+        // What commands of many keys name, without the twelve digits.
+        let other = number.to_string();
+        pipeline.send(&["SADD", &format!("tags:{number}"), "red", "green", "blue", &other])?;
+        pipeline.send(&["PFADD", &format!("seen:{number}"), "red", "green", "blue", &other])?;
     }
     for number in 0..LARGE {
+        collections(&mut pipeline, "middle", number, 100)?;
         collections(&mut pipeline, "large", number, 2000)?;
         let places: Vec<_> = (0..2000).flat_map(place).collect();
         pipeline.send(&[vec!["GEOADD".to_owned(), key("geo", number)], places].concat())?;

@@ -14,7 +14,7 @@ use bobbin_store::value::StringRef;
 use bobbin_store::{EntryRef, NewValue};
 
 use super::string::PinnedStrings;
-use crate::engine::command::data::{Look, string};
+use crate::engine::command::data::string;
 use crate::engine::command::{
     Call, Categories, Command, Data, Failure, Family, Flags, Key, Outcome,
 };
@@ -97,26 +97,21 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         return pfcount_of_one(call);
     }
     let keys = call.distinct_keys(1..call.args.len())?;
-    if call.may_leave_job && takes_long(call.data, &keys) {
-        let mut merging = Merging::new(call.data, names_of(&keys), Data::read)?;
-        reply_in_slices(call, move |reply| {
-            let more = merging.step();
-            match &merging.failure {
-                _ if more => {}
-                Some(failure) => reply.error(failure.text().as_bytes()),
-                None => reply.integer(hyperloglog::cardinality(&merging.registers) as i64),
-            }
-            more
-        });
+    let mut merged = Merged::default();
+    let Some(looked_at) = merged.merge(call, &keys)? else {
+        call.reply.integer(hyperloglog::cardinality(&merged.registers) as i64);
         return Ok(());
-    }
-    let mut registers = [0; REGISTERS];
-    for key in keys {
-        if let Some(entry) = call.data.read(key) {
-            view(entry)?.merge_into(&mut registers).map_err(corrupt)?;
+    };
+    let mut merging = Merging::new(call.data, names_of(&keys), looked_at)?;
+    reply_in_slices(call, move |reply| {
+        let more = merging.step();
+        match &merging.failure {
+            _ if more => {}
+            Some(failure) => reply.error(failure.text().as_bytes()),
+            None => reply.integer(hyperloglog::cardinality(&merging.registers) as i64),
         }
-    }
-    call.reply.integer(hyperloglog::cardinality(&registers) as i64);
+        more
+    });
     Ok(())
 }
 
@@ -150,25 +145,57 @@ fn pfcount_of_one(call: &mut Call<'_>) -> Outcome {
 
 fn pfmerge(call: &mut Call<'_>) -> Outcome {
     let keys = call.distinct_keys(1..call.args.len())?;
-    if call.may_leave_job && takes_long(call.data, &keys) {
-        let mut merging = Merging::new(call.data, names_of(&keys), Data::read)?;
-        merging.sparse_len_max = sparse_len_max(call);
-        return change_in_slices(call, 1..call.args.len(), merging);
-    }
-    let mut registers = [0; REGISTERS];
-    let mut dense = false;
-    for key in keys {
-        if let Some(entry) = call.data.read(key) {
-            let view = view(entry)?;
-            dense |= view.encoding() == RegisterEncoding::Dense;
-            view.merge_into(&mut registers).map_err(corrupt)?;
-        }
-    }
-    let key = call.key(1)?;
+    let mut merged = Merged::default();
     let sparse_len_max = sparse_len_max(call);
-    merge_into(call.data, key, &registers, dense, sparse_len_max)?;
-    call.reply.ok();
-    Ok(())
+    let Some(looked_at) = merged.merge(call, &keys)? else {
+        let key = call.key(1)?;
+        merge_into(call.data, key, &merged.registers, merged.dense, sparse_len_max)?;
+        call.reply.ok();
+        return Ok(());
+    };
+    let mut merging = Merging::new(call.data, names_of(&keys), looked_at)?;
+    merging.sparse_len_max = sparse_len_max;
+    change_in_slices(call, 1..call.args.len(), merging)
+}
+
+/// Values that are merged at once.
+struct Merged {
+    registers: Registers,
+    /// One of them is dense.
+    dense: bool,
+}
+
+impl Default for Merged {
+    fn default() -> Self {
+        Self { registers: [0; REGISTERS], dense: false }
+    }
+}
+
+impl Merged {
+    /// Merges the values of these keys. If that takes so long that others must be served meanwhile,
+    /// it is given up, and the result is how many keys have been looked at.
+    fn merge(&mut self, call: &mut Call<'_>, keys: &[Key<'_>]) -> Result<Option<usize>, Failure> {
+        let (small_max, large_max) = match call.may_leave_job {
+            true => (SMALL_MAX, WALKS_MAX),
+            false => (usize::MAX, usize::MAX),
+        };
+        if keys.len() > small_max {
+            return Ok(Some(0));
+        }
+        let mut large = 0;
+        for (at, &key) in keys.iter().enumerate() {
+            let Some(entry) = call.data.read(key) else { continue };
+            let string = string(entry)?;
+            let view = view_of(string)?;
+            large += usize::from(string.len() > SMALL_LEN);
+            if large > large_max {
+                return Ok(Some(at + 1));
+            }
+            self.dense |= view.encoding() == RegisterEncoding::Dense;
+            view.merge_into(&mut self.registers).map_err(corrupt)?;
+        }
+        Ok(None)
+    }
 }
 
 /// Merges other values into the HyperLogLog at a key. `registers` are its own and theirs, merged.
@@ -218,8 +245,10 @@ struct Merging {
 }
 
 impl Merging {
-    fn new(data: &mut Data, names: Vec<Box<[u8]>>, look: Look) -> Result<Self, Failure> {
-        for name in &names {
+    /// The first `looked_at` keys are not looked at again: they count already.
+    fn new(data: &mut Data, names: Vec<Box<[u8]>>, looked_at: usize) -> Result<Self, Failure> {
+        for (at, name) in names.iter().enumerate() {
+            let look = if at < looked_at { Data::peek } else { Data::read };
             if let Some(entry) = look(data, data.key(name)) {
                 view(entry)?;
             }
@@ -260,7 +289,9 @@ impl SlicedChange for Merging {
     }
 
     fn is_current(&mut self, data: &mut Data) -> Result<bool, Failure> {
-        let mut now = Self::new(data, std::mem::take(&mut self.names), Data::peek)?;
+        let names = std::mem::take(&mut self.names);
+        let looked_at = names.len();
+        let mut now = Self::new(data, names, looked_at)?;
         let is_current = now.pinned.are_same(&self.pinned);
         if is_current {
             self.names = now.names;
@@ -360,16 +391,6 @@ fn pfselftest(call: &mut Call<'_>) -> Outcome {
 
 fn names_of(keys: &[Key<'_>]) -> Vec<Box<[u8]>> {
     keys.iter().map(|key| key.bytes.into()).collect()
-}
-
-/// Whether merging these values takes so long that others are served meanwhile.
-fn takes_long(data: &mut Data, keys: &[Key<'_>]) -> bool {
-    let is_large = |&&key: &&Key<'_>| {
-        let string = data.peek(key).and_then(|entry| string(entry).ok());
-        string.is_some_and(|string| string.len() > SMALL_LEN)
-    };
-    keys.len() > SMALL_MAX
-        || keys.len() > WALKS_MAX && keys.iter().filter(is_large).count() > WALKS_MAX
 }
 
 /// The HyperLogLog in an entry.
