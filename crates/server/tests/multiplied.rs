@@ -99,6 +99,17 @@ fn many_small_hyperloglogs() {
         bench.say(&words(&[b"PFMERGE", b"merged"], &keys, 1));
         assert_eq!(bench.say(&[b"PFCOUNT", b"merged"]), expected);
 
+        // Each key is looked at once, also if their values turn out to be too large for that.
+        for key in &keys[..count as usize / 4 * 3] {
+            bench.say(&[b"PFDEBUG", b"TODENSE", key]);
+        }
+        bench.say(&[b"CONFIG", b"RESETSTAT"]);
+        assert_eq!(bench.say(&named_twice), expected);
+        let info = bench.say(&[b"INFO", b"stats"]);
+        let info = String::from_utf8_lossy(info.as_bytes().expect("a text")).into_owned();
+        let looks = format!("keyspace_hits:{count}\r\nkeyspace_misses:1\r\n");
+        assert!(info.contains(&looks), "{info}");
+
         bench.say(&[b"SET", b"text", b"value"]);
         let wrong = [&named_twice[..], &[b"text"]].concat();
         assert!(bench.say(&wrong).as_error().is_some_and(|error| error.starts_with(b"WRONGTYPE")));

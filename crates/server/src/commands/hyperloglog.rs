@@ -427,7 +427,7 @@ fn corrupt(_: Corrupt) -> Failure {
 const WALKS_MAX: usize = 64;
 /// More values than these are not merged at once, however small they are.
 const SMALL_MAX: usize = 1024;
-/// A value of at most this many bytes takes less time to merge than to find.
+/// Values of at most this many bytes are small.
 const SMALL_LEN: usize = 256;
 /// How many HyperLogLogs are merged between two looks at the clock. Each takes some microseconds.
 const MERGED: usize = 4;

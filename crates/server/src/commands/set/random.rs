@@ -182,9 +182,8 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let wanted = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-    let places = Places::new(wanted, || set.places());
     if count < 0 {
-        let set = set.clone();
+        let (set, places) = (set.clone(), Places::new(wanted, || set.places()));
         return repeat_in_slices(
             call,
             wanted,
@@ -202,6 +201,7 @@ pub(super) fn srandmember(call: &mut Call<'_>) -> Outcome {
     if chosen.len() == set.len() {
         set.iter().for_each(|member| bulk(&mut call.reply, member));
     } else {
+        let places = Places::new(wanted, || set.places());
         chosen.for_each(|index| reply_member(&mut call.reply, set, &places, index));
     }
     Ok(())

@@ -9,7 +9,7 @@ use bobbin_store::{KeyHash, NewValue};
 
 use super::job::{Job, LongCommand};
 use super::plan::{PREFETCH_AHEAD, PREFETCHED_MAX};
-use super::{Data, Failure, Flags, Key, KeySet, Registered};
+use super::{Data, Failure, Flags, Key, Registered, key_set};
 use crate::engine::client::Client;
 use crate::engine::row::words::Words;
 use crate::engine::server::Server;
@@ -70,14 +70,8 @@ impl<'a> Call<'a> {
 
     /// The keys at these arguments, each of them once.
     pub fn distinct_keys(&self, arguments: Range<usize>) -> Result<Vec<Key<'a>>, Failure> {
-        let (mut keys, mut seen) = (Vec::with_capacity(arguments.len()), KeySet::default());
-        for at in arguments {
-            let key = self.key(at)?;
-            if seen.insert(key) {
-                keys.push(key);
-            }
-        }
-        Ok(keys)
+        let keys = arguments.map(|at| self.key(at)).collect::<Result<_, _>>()?;
+        Ok(key_set::distinct(keys))
     }
 
     #[inline(always)]

@@ -33,6 +33,24 @@ impl<'a> KeySet<'a> {
     }
 }
 
+/// The keys without those that are there before, in their order.
+pub fn distinct(mut keys: Vec<Key<'_>>) -> Vec<Key<'_>> {
+    if keys.len() <= FEW {
+        let mut next = 0;
+        while let Some(key) = keys.get(next) {
+            if keys[..next].contains(key) {
+                keys.remove(next);
+            } else {
+                next += 1;
+            }
+        }
+    } else {
+        let mut seen = KeySet::default();
+        keys.retain(|&key| seen.insert(key));
+    }
+    keys
+}
+
 /// Takes the hash of a key as it is.
 #[derive(Default)]
 struct HashOfKey(u64);
@@ -70,5 +88,13 @@ mod tests {
         for (at, name) in names.iter().enumerate() {
             assert_eq!(keys.insert(key(name)), at < 50, "{at}");
         }
+        for (count, distinct_keys) in [(100, 50), (60, 50), (16, 16), (1, 1), (0, 0)] {
+            let keys = distinct(names[..count].iter().map(|name| key(name)).collect());
+            let names_of: Vec<_> = keys.iter().map(|key| key.bytes).collect();
+            assert_eq!(names_of, &names[..distinct_keys]);
+        }
+        let few = [0, 1, 0, 2, 2, 1].map(|at: usize| key(&names[at]));
+        let few: Vec<_> = distinct(few.to_vec()).iter().map(|key| key.bytes[0]).collect();
+        assert_eq!(few, [0, 1, 2]);
     }
 }
