@@ -62,22 +62,23 @@ fn a_stale_read_in_a_real_history_is_found() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn an_old_state_of_a_collection_is_found() {
-    const ENOUGH: usize = 5;
+    const CHANGES_MAX: usize = 9;
     let server = TestServer::valkey(&SMALL_LIMITS);
     for kind in [GroupType::Hashes, GroupType::SortedSets] {
         server.connect().say("FLUSHALL");
         let load = load(&[kind]);
         let history = run_history(server.address(), &load).expect("the clients are served");
         assert!(check(&history).is_ok());
-        let is_found = |(old, new): (usize, usize)| {
+        let (mut changes, mut found) = (0, 0);
+        let places = (0..history.len()).step_by(history.len() / 100);
+        for (old, new) in places.filter_map(|at| overwritten(&history, at)).take(CHANGES_MAX) {
             let mut changed = history.clone();
             changed[new].reply = history[old].reply.clone();
-            check(&changed).is_err()
-        };
-        let places = (0..history.len()).step_by(history.len() / 100);
-        let found = places.filter_map(|at| overwritten(&history, at)).filter(|&it| is_found(it));
-        // Not each is found: a clone may have kept the older state, and have been copied back.
-        assert_eq!(found.take(ENOUGH).count(), ENOUGH, "{load:?}");
+            changes += 1;
+            found += usize::from(check(&changed).is_err());
+        }
+        // Not all: a clone may have kept the older state, and have been copied back.
+        assert!(changes > 2 && 2 * found > changes, "{load:?}: found {found} of {changes}");
     }
 }
 

@@ -108,7 +108,7 @@ fn pfcount(call: &mut Call<'_>) -> Outcome {
         match &merging.failure {
             _ if more => {}
             Some(failure) => reply.error(failure.text().as_bytes()),
-            None => reply.integer(hyperloglog::cardinality(&merging.registers) as i64),
+            None => reply.integer(hyperloglog::cardinality(&merging.merged.registers) as i64),
         }
         more
     });
@@ -149,7 +149,7 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     let sparse_len_max = sparse_len_max(call);
     let Some(looked_at) = merged.merge(call, &keys)? else {
         let key = call.key(1)?;
-        merge_into(call.data, key, &merged.registers, merged.dense, sparse_len_max)?;
+        merge_into(call.data, key, &merged, sparse_len_max)?;
         call.reply.ok();
         return Ok(());
     };
@@ -158,7 +158,7 @@ fn pfmerge(call: &mut Call<'_>) -> Outcome {
     change_in_slices(call, 1..call.args.len(), merging)
 }
 
-/// Values that are merged at once.
+/// Some values, merged.
 struct Merged {
     registers: Registers,
     /// One of them is dense.
@@ -191,22 +191,19 @@ impl Merged {
             if large > large_max {
                 return Ok(Some(at + 1));
             }
-            self.dense |= view.encoding() == RegisterEncoding::Dense;
-            view.merge_into(&mut self.registers).map_err(corrupt)?;
+            self.add(view)?;
         }
         Ok(None)
     }
+
+    fn add(&mut self, view: HyperLogLogView<'_>) -> Outcome {
+        self.dense |= view.encoding() == RegisterEncoding::Dense;
+        view.merge_into(&mut self.registers).map_err(corrupt)
+    }
 }
 
-/// Merges other values into the HyperLogLog at a key. `registers` are its own and theirs, merged.
-/// `dense`: one of them was dense.
-fn merge_into(
-    data: &mut Data,
-    key: Key<'_>,
-    registers: &Registers,
-    dense: bool,
-    sparse_len_max: usize,
-) -> Outcome {
+/// Merges other values into the HyperLogLog at a key. It is one of the merged ones itself.
+fn merge_into(data: &mut Data, key: Key<'_>, merged: &Merged, sparse_len_max: usize) -> Outcome {
     let mut value = HyperLogLog::default();
     let mut is_raised = false;
     if let Some(mut entry) = data.write(key) {
@@ -215,14 +212,14 @@ fn merge_into(
             value = view.to_owned();
         } else if let Some(bytes) = entry.string_mut(0) {
             // The value keeps its length, so no new entry is needed.
-            hyperloglog::raise_all_dense(bytes, registers);
+            hyperloglog::raise_all_dense(bytes, &merged.registers);
             is_raised = true;
         }
     }
     if is_raised {
         data.changed(key);
     } else {
-        value.raise_all(registers, dense, sparse_len_max).map_err(corrupt)?;
+        value.raise_all(&merged.registers, merged.dense, sparse_len_max).map_err(corrupt)?;
         store(data, key, value, Expire::Keep);
     }
     data.event(Classes::STRING, "pfadd", key);
@@ -236,9 +233,7 @@ struct Merging {
     pinned: PinnedStrings,
     /// How many of the strings are merged.
     done: usize,
-    registers: Box<Registers>,
-    /// One of the strings is dense.
-    dense: bool,
+    merged: Box<Merged>,
     /// One of the strings is damaged.
     failure: Option<Failure>,
     sparse_len_max: usize,
@@ -255,9 +250,8 @@ impl Merging {
         }
         let keys: Vec<Key<'_>> = names.iter().map(|name| data.key(name)).collect();
         let pinned = PinnedStrings::gather(data, keys.into_iter(), Data::peek)?;
-        let registers = Box::new([0; REGISTERS]);
-        let (done, dense, failure, sparse_len_max) = (0, false, None, 0);
-        Ok(Self { names, pinned, done, registers, dense, failure, sparse_len_max })
+        let (done, merged, failure, sparse_len_max) = (0, Box::default(), None, 0);
+        Ok(Self { names, pinned, done, merged, failure, sparse_len_max })
     }
 
     /// Merges some of the strings. Returns whether there are more.
@@ -269,11 +263,7 @@ impl Merging {
             if string.is_empty() {
                 continue;
             }
-            let merged = view_of(string).and_then(|view| {
-                self.dense |= view.encoding() == RegisterEncoding::Dense;
-                view.merge_into(&mut self.registers).map_err(corrupt)
-            });
-            if let Err(failure) = merged {
+            if let Err(failure) = view_of(string).and_then(|view| self.merged.add(view)) {
                 self.failure = Some(failure);
                 return false;
             }
@@ -307,7 +297,7 @@ impl SlicedChange for Merging {
             return Err(failure);
         }
         let key = data.key(args[1]);
-        merge_into(data, key, &self.registers, self.dense, self.sparse_len_max)?;
+        merge_into(data, key, &self.merged, self.sparse_len_max)?;
         reply.ok();
         Ok(())
     }

@@ -143,8 +143,8 @@ impl FieldShape {
 
     /// Appends the field with this index.
     fn nth(self, reply: &mut Reply<'_>, hash: &Hash, places: &Places<FieldPlace>, index: usize) {
-        if let Some(spot) = places.get(index).or_else(|| hash.nth(index)) {
-            self.field(reply, hash.field(spot));
+        if let Some(field) = nth(hash, places, index) {
+            self.field(reply, field);
         }
     }
 
@@ -159,10 +159,15 @@ impl FieldShape {
     }
 }
 
+/// The field with this index.
+fn nth<'a>(hash: &'a Hash, places: &Places<FieldPlace>, index: usize) -> Option<HashField<'a>> {
+    let spot = places.get(index).or_else(|| hash.nth(index))?;
+    Some(hash.field(spot))
+}
+
 /// Whether the field with this index has not expired.
 fn is_live(hash: &Hash, places: &Places<FieldPlace>, index: usize, now_ms: i64) -> bool {
-    let spot = places.get(index).or_else(|| hash.nth(index));
-    spot.is_some_and(|spot| hash.field(spot).expire_ms.is_none_or(|at| at > now_ms))
+    nth(hash, places, index).is_some_and(|field| field.expire_ms.is_none_or(|at| at > now_ms))
 }
 
 /// The indices of the live fields. `None`: no field has expired.
