@@ -38,22 +38,64 @@ pub(crate) fn read_hash(
             let expires = kind == ValueKind::HashExpiring;
             let len = Length::read_plain(&mut input)?;
             let mut hash = Hash::default();
-            if expires {
+            if expires || len > limits.packed_entries {
                 hash.make_table(hasher);
             }
-            for _ in 0..len {
-                let name = read_string(&mut input, options.element_len_max())?;
-                let value = read_string(&mut input, options.element_len_max())?;
-                let expiry = match expires.then(|| input.array().map(i64::from_le_bytes)) {
-                    None | Some(Some(NO_EXPIRY)) => FieldExpiry::Clear,
-                    Some(expire_ms) => expiry_at(expire_ms?)?,
-                };
-                add(&mut hash, &name, &value, expiry, target)?;
+            if expires {
+                read_expiring(&mut hash, len, &mut input, options, target)?;
+            } else {
+                read_fields(&mut hash, len, &mut input, options, target)?;
             }
             hash
         }
     };
     (!hash.is_empty()).then_some(hash)
+}
+
+/// Reads `len` fields that do not expire. Many are added at once, as a small hash would be looked
+/// through from its start for each of them.
+fn read_fields(
+    hash: &mut Hash,
+    len: usize,
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<()> {
+    let mut fields = Vec::new();
+    for left in (1..=len).rev() {
+        let name = read_string(input, options.element_len_max())?;
+        fields.push((name, read_string(input, options.element_len_max())?));
+        if fields.len() < ADDED_AT_ONCE && left > 1 {
+            continue;
+        }
+        let pairs = fields.iter().map(|(name, value)| (&**name, Given::Bytes(value)));
+        let expiry = FieldExpiry::Clear;
+        if hash.set_all(pairs, expiry, i64::MIN, &target.hash, target.hasher) < fields.len() {
+            return None;
+        }
+        fields.clear();
+    }
+    Some(())
+}
+
+/// Reads `len` fields, each with the time when it expires.
+fn read_expiring(
+    hash: &mut Hash,
+    len: usize,
+    input: &mut Input<'_>,
+    options: &DumpOptions,
+    target: CollectionTarget<'_>,
+) -> Option<()> {
+    for _ in 0..len {
+        let name = read_string(input, options.element_len_max())?;
+        let value = read_string(input, options.element_len_max())?;
+        let expiry = match i64::from_le_bytes(input.array()?) {
+            NO_EXPIRY => FieldExpiry::Clear,
+            expire_ms => expiry_at(expire_ms)?,
+        };
+        add(hash, &name, &value, expiry, target)?;
+    }
+    Some(())
 }
 
 /// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of
@@ -64,8 +106,12 @@ fn read_metadata(
     target: CollectionTarget<'_>,
 ) -> Option<Hash> {
     let earliest_ms = i64::from_le_bytes(input.array()?);
+    let len = Length::read_plain(input)?;
     let mut hash = Hash::default();
-    for _ in 0..Length::read_plain(input)? {
+    if len > target.hash.packed_entries {
+        hash.make_table(target.hasher);
+    }
+    for _ in 0..len {
         let later_ms = i64::try_from(Length::read_plain(input)?).ok()?;
         let expiry = match later_ms {
             0 => FieldExpiry::Clear,
@@ -154,6 +200,8 @@ pub(crate) fn append_hash(hash: &Hash, form: ValueKind, compress: bool, output: 
     }
 }
 
+/// How many fields are added at once.
+const ADDED_AT_ONCE: usize = 512;
 /// What is written for a field that does not expire.
 const NO_EXPIRY: i64 = -1;
 
@@ -208,5 +256,27 @@ mod tests {
     fn fields_of_valkey_keep_their_expiry() {
         let payload = b"\x16\x02\x01a\xc0\x01\0 J\xa9\xd1\x01\0\0\x01b\xc0\x02\xff\xff\xff\xff\xff\xff\xff\xffP\0y\xf7\x1a\x04N\x8c\xf9\xec";
         assert_eq!(restore(payload), fields(&[("a", "1", AT), ("b", "2", None)]));
+    }
+
+    #[test]
+    fn fields_one_by_one_make_the_form_that_their_number_asks_for() {
+        let hasher = Hasher::new(1);
+        let read = |len: usize, last: usize| {
+            let mut bytes = Vec::new();
+            append_length(len, &mut bytes);
+            for number in (0..len - 1).chain([last]) {
+                append_string(format!("field-{number}").as_bytes(), false, &mut bytes);
+                append_string(b"value", false, &mut bytes);
+            }
+            let target = CollectionTarget::new(&hasher);
+            read_hash(ValueKind::Hash, Input(&bytes), &DumpOptions::default(), target)
+        };
+        for (len, encoding) in
+            [(1, "listpack"), (512, "listpack"), (513, "hashtable"), (2000, "hashtable")]
+        {
+            let hash = read(len, len - 1).expect("all fields differ");
+            assert_eq!((hash.len(), hash.encoding().name()), (len, encoding));
+            assert!(len == 1 || read(len, 0).is_none(), "{len}: a field is there twice");
+        }
     }
 }

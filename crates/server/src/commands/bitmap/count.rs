@@ -136,8 +136,8 @@ impl BitLook {
     }
 }
 
-/// More bits than this are read in slices.
-const BITS_AT_ONCE_MAX: usize = 4 << 20;
+/// More bits than this are read in slices: those of 1 MiB, which take some 40 us.
+const BITS_AT_ONCE_MAX: usize = 8 << 20;
 /// How many bits are read between two looks at the clock: those of a chunk.
 const BITS_PER_STEP: usize = 8 * CHUNK_LEN;
 
