@@ -94,6 +94,7 @@ pub struct Worker {
     timer: Timer,
     schedule: Schedule,
     relief: Relief,
+    lone: send::LoneClient,
     next: NextTurn,
     /// What the turn has passed to connections and the next turn finds sent.
     unsent: UnsentBytes,
@@ -167,6 +168,7 @@ impl Worker {
             timer: Timer::default(),
             schedule: Schedule::default(),
             relief: Relief::default(),
+            lone: send::LoneClient::default(),
             next: NextTurn::default(),
             unsent: UnsentBytes::default(),
             retiring: false,

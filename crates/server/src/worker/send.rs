@@ -4,12 +4,35 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use super::Worker;
-use crate::engine::buffers::output::{Offered, Sending};
+use crate::engine::buffers::output::{Offered, SEND_ALONE_MAX, SEND_MAX, Sending};
+
+/// The client that is the only one to be served, and since when.
+#[derive(Default)]
+pub(super) struct LoneClient {
+    slot: u32,
+    since_ms: i64,
+}
+
+impl LoneClient {
+    /// Notes which connections a turn serves. Returns how many bytes each of them may be sent.
+    fn send_max(&mut self, touched: &[u32], now_ms: i64) -> usize {
+        if let Some(last) = touched.last()
+            && touched.iter().any(|slot| *slot != self.slot)
+        {
+            *self = Self { slot: *last, since_ms: now_ms };
+        }
+        if now_ms.abs_diff(self.since_ms) < LONE_MS { SEND_MAX } else { SEND_ALONE_MAX }
+    }
+}
+
+/// A client that was the only one for this long may be sent more at once.
+const LONE_MS: u64 = 10;
 
 impl Worker {
     /// Sends each touched connection what it may have now, and closes those that are done.
     pub(super) fn send_output(&mut self) {
         let mut touched = std::mem::take(&mut self.slots.touched);
+        let send_max = self.lone.send_max(&touched, self.data.conditions.now_ms);
         for slot in touched.drain(..) {
             let Some(connection) = self.connections.at(slot) else { continue };
             // A slot is listed twice if one connection has left it and another one has taken it.
@@ -45,13 +68,14 @@ impl Worker {
             if output.is_empty() && output.sending == Sending::Nothing {
                 if let Some(range) = replies {
                     output.sending = Sending::Arena(range);
+                    let driver = &mut self.driver;
                     // SAFETY: the arena is not changed before the next wait has returned.
-                    offered = unsafe { self.arena.send(range, &mut self.driver, token, socket) };
+                    offered = unsafe { self.arena.send(range, send_max, driver, token, socket) };
                 }
             } else if !output.blocked && output.sending == Sending::Nothing && output.is_free() {
                 output.sending = Sending::Pending;
                 // SAFETY: `advance` and `clear` are called after the next wait has returned.
-                offered = unsafe { output.send(&mut self.driver, token, socket) };
+                offered = unsafe { output.send(send_max, &mut self.driver, token, socket) };
             }
             let has_more = !offered.is_all;
             if offered.len > 0 {
@@ -91,5 +115,24 @@ impl Worker {
             self.close(slot);
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_more_at_once_when_no_other_was_served_lately() {
+        let mut lone = LoneClient::default();
+        let mut send_max = |touched: &[u32], now_ms| lone.send_max(touched, now_ms);
+        assert_eq!(send_max(&[3], 1000), SEND_MAX);
+        assert_eq!(send_max(&[3], 1009), SEND_MAX);
+        assert_eq!(send_max(&[3], 1010), SEND_ALONE_MAX);
+        assert_eq!(send_max(&[], 1011), SEND_ALONE_MAX);
+        assert_eq!(send_max(&[3, 4], 1012), SEND_MAX);
+        assert_eq!(send_max(&[3], 1013), SEND_MAX);
+        assert_eq!(send_max(&[4], 1022), SEND_MAX);
+        assert_eq!(send_max(&[4], 1032), SEND_ALONE_MAX);
     }
 }
