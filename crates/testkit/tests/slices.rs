@@ -204,6 +204,36 @@ fn replies_come_in_the_order_of_the_commands() {
     }
 }
 
+/// CLIENT LIST describes each client once, in the order of their ids, and the one that asks by the
+/// command that it asks with; so it does in a transaction, which makes the whole reply at once.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn many_clients_are_listed_in_slices() {
+    let server = TestServer::bobbin(&["--io-threads", "2"]);
+    let mut clients: Vec<TestConnection> = (0..300).map(|_| server.connect()).collect();
+    let mut ids: Vec<i64> = clients.iter_mut().map(client_id).collect();
+    ids.sort_unstable();
+    let mut control = clients.swap_remove(7);
+    let own = client_id(&mut control);
+    for in_multi in [false, true] {
+        let reply = match in_multi {
+            true => in_transaction(&mut control, "CLIENT LIST"),
+            false => control.say("CLIENT LIST"),
+        };
+        let text = reply.text();
+        let id = |line: &str| -> i64 {
+            let rest = line.strip_prefix("id=").expect("an id comes first");
+            rest[..rest.find(' ').expect("more follows")].parse().expect("a number")
+        };
+        let listed: Vec<i64> = text.lines().map(id).collect();
+        assert_eq!(listed, ids);
+        let asking = text.lines().filter(|line| line.contains(" cmd=client|list "));
+        let flags = if in_multi { " flags=x " } else { " flags=N " };
+        let asking: Vec<_> = asking.map(|line| (id(line), line.contains(flags))).collect();
+        assert_eq!(asking, [(own, true)], "{text}");
+    }
+}
+
 /// Clients that ask for much and go: before the first byte, in the middle of the reply, killed by
 /// others.
 #[test]
@@ -228,6 +258,10 @@ fn who_leaves_midway_leaves_nothing_behind() {
         assert!(server.is_running());
         assert_eq!(control.say("SCARD s").as_integer(), Some(5 * SLICED_MIN as i64));
     }
+}
+
+fn client_id(client: &mut TestConnection) -> i64 {
+    client.say("CLIENT ID").as_integer().expect("a number")
 }
 
 /// Clients that do so in each way, one after the other; all are gone in the end.
