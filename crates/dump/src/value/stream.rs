@@ -146,10 +146,7 @@ fn unpack(log: &mut StreamLog, master: StreamId, pack: &Listpack) -> Option<()> 
     let (live, deleted) = (integer()?, integer()?);
     let field_count = usize::try_from(integer()?).ok()?;
     let fields = items.clone().take(field_count);
-    if fields.clone().count() != field_count || !log.append_empty_node(master, fields.clone()) {
-        return None;
-    }
-    if items.nth(field_count)?.as_integer()? != 0 {
+    if items.nth(field_count)?.as_integer()? != 0 || !log.append_empty_node(master, fields) {
         return None;
     }
     let mut counts = [0, 0];
@@ -160,25 +157,24 @@ fn unpack(log: &mut StreamLog, master: StreamId, pack: &Listpack) -> Option<()> 
         let id =
             StreamId::new(master.ms.wrapping_add(since_ms), master.seq.wrapping_add(since_seq));
         let is_deleted = flags & PACKED_DELETED != 0;
-        let (count, lead) = if flags & PACKED_SAME_FIELDS != 0 {
-            let values = items.clone().take(field_count);
-            if values.clone().count() != field_count
-                || !log.append_values_to_node(id, values, is_deleted)
-            {
-                return None;
-            }
+        let has_same_fields = flags & PACKED_SAME_FIELDS != 0;
+        let (count, lead) = if has_same_fields {
             (field_count, PACKED_LEAD)
         } else {
             let pairs = usize::try_from(items.next()?.as_integer()?).ok()?;
-            let count = pairs.checked_mul(2)?;
-            let both = items.clone().take(count);
-            if both.clone().count() != count || !log.append_to_node(id, both, is_deleted) {
-                return None;
-            }
-            (count, PACKED_LEAD + 1)
+            (pairs.checked_mul(2)?, PACKED_LEAD + 1)
         };
+        let stored = items.clone().take(count);
         // Behind the values is how many items the entry has, for walking backwards.
         if items.nth(count)?.as_integer()? != lead + count as i64 {
+            return None;
+        }
+        let is_next = if has_same_fields {
+            log.append_values_to_node(id, stored, is_deleted)
+        } else {
+            log.append_to_node(id, stored, is_deleted)
+        };
+        if !is_next {
             return None;
         }
         counts[usize::from(is_deleted)] += 1;

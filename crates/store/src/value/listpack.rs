@@ -720,6 +720,17 @@ impl<'a> Iterator for ListpackIter<'a> {
         self.front += len + back_len(len);
         Some(item)
     }
+
+    #[inline]
+    fn nth(&mut self, skipped: usize) -> Option<Item<'a>> {
+        for _ in 0..skipped {
+            if self.front >= self.back {
+                return None;
+            }
+            self.front += entry_len(self.bytes, self.front);
+        }
+        self.next()
+    }
 }
 
 impl DoubleEndedIterator for ListpackIter<'_> {

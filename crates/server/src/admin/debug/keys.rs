@@ -108,6 +108,7 @@ pub(super) fn populate(call: &mut Call<'_>) -> Outcome {
     if size.is_some_and(|size| size as u64 > call.server.config.proto_max_bulk_len()) {
         return Err("ERR value is out of range, must be positive".into());
     }
+    super::refuse_while_loading(call)?;
     call.data.propagate_nothing();
     for number in 0..count {
         let name = [prefix, format!(":{number}").as_bytes()].concat();

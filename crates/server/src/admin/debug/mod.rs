@@ -248,6 +248,14 @@ fn forget_everything(call: &mut Call<'_>) {
     call.server.functions.flush();
 }
 
+/// DEBUG may be used while a file is loaded, but not to change the keys that another thread loads.
+fn refuse_while_loading(call: &Call<'_>) -> Outcome {
+    match call.server.switches.load() & (Switch::LOADING | Switch::LOADING_ASIDE) {
+        0 => Ok(()),
+        _ => Err(Failure::loading(&call.server.config)),
+    }
+}
+
 fn unknown(call: &Call<'_>) -> Failure {
     let name = call.args[1];
     Failure::wrong_subcommand("DEBUG", &name[..name.len().min(128)])
@@ -391,6 +399,7 @@ fn load_log(call: &mut Call<'_>) -> Outcome {
     if call.in_transaction {
         return Err("ERR DEBUG LOADAOF is not allowed in transactions".into());
     }
+    refuse_while_loading(call)?;
     if !aof::has_log_to_load(server) {
         return Err("ERR there is no append only file to load".into());
     }
@@ -428,6 +437,7 @@ fn reload(call: &mut Call<'_>) -> Outcome {
             );
         }
     }
+    refuse_while_loading(call)?;
     // A save in progress is aborted with NOSAVE too, because its data may be replaced.
     save::abort_save(call.server);
     call.data.propagate_nothing();

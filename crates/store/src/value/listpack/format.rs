@@ -197,6 +197,11 @@ pub(super) fn check(bytes: &[u8]) -> Option<ForeignForm<'_>> {
     let (mut form, mut found, mut at) = (ForeignForm::Shortest, 0, 0);
     while at < entries.len() {
         let rest = &entries[at..];
+        if let Some(len) = short_entry_len(rest) {
+            found += 1;
+            at += len;
+            continue;
+        }
         let (head_len, payload_len) = checked_shape(rest)?;
         let len = head_len.checked_add(payload_len)?;
         let whole = rest.get(..len.checked_add(back_len(len))?)?;
@@ -219,6 +224,21 @@ pub(super) fn check(bytes: &[u8]) -> Option<ForeignForm<'_>> {
         return Some(if is_known { ForeignForm::Longer(entries) } else { form });
     }
     (usize::from(count) == found).then_some(form)
+}
+
+/// The length of the first entry, with the back length, if that is right and the entry is a small
+/// integer or a short text that no integer could stand for. Nearly all entries are.
+#[inline(always)]
+fn short_entry_len(bytes: &[u8]) -> Option<usize> {
+    match *bytes {
+        [0..=0x7f, 1, ..] => Some(2),
+        [head @ 0x80..=0xbf, ref rest @ ..] => {
+            let (text, behind) = rest.split_at_checked(usize::from(head & 0x3f))?;
+            let is_right = behind.first() == Some(&(text.len() as u8 + 1));
+            (is_right && integer::parse(text).is_none()).then_some(text.len() + 2)
+        }
+        _ => None,
+    }
 }
 
 /// The lengths of the head and of the payload. `None`: the head is incomplete or invalid. The
