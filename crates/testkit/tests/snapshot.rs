@@ -118,7 +118,9 @@ fn options_that_wait_until_all_is_loaded() {
         }
         // Valkey 9.1.2 crashes there.
         if name == "Bobbin" {
-            for words in ["RELOAD", "RELOAD NOSAVE", "RELOAD NOFLUSH MERGE", "LOADAOF", "POPULATE 1"] {
+            for words in
+                ["RELOAD", "RELOAD NOSAVE", "RELOAD NOFLUSH MERGE", "LOADAOF", "POPULATE 1"]
+            {
                 let words: Vec<_> = ["DEBUG"].into_iter().chain(words.split(' ')).collect();
                 assert_eq!(ask(&mut client, &words), loading_text, "{words:?}");
             }
@@ -152,6 +154,25 @@ fn others_are_served_while_one_saves() {
     ask(&mut other, &["CONFIG", "SET", "rdb-key-save-delay", "0"]);
     assert_eq!(client.receive().expect("it is answered").text(), "OK");
     until(|| server.info("rdb_saves") == "2");
+}
+
+/// A save that is due waits for a script that keeps its keys, and the log tells of it once.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_due_save_waits_for_a_script() {
+    let server = TestServer::bobbin(&["--save", "1 1", "--io-threads", "2"]);
+    let (mut client, mut other) = (server.connect(), server.connect());
+    client.send(&["EVAL", "while true do end", "1", "b"]).expect("is sent");
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(ask(&mut other, &["SET", "a", "1"]), "OK");
+    // Long enough for the save to be due, and for some looks at whether it can begin.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(server.info("rdb_bgsave_in_progress") + &server.info("rdb_saves"), "00");
+    assert_eq!(ask(&mut other, &["SCRIPT", "KILL"]), "OK");
+    assert!(client.receive().expect("it is answered").is_error());
+    until(|| server.info("rdb_saves") == "1");
+    let log = server.log();
+    assert_eq!(log.matches("changes in 1 seconds. Saving...").count(), 1, "{log}");
 }
 
 /// A snapshot is written when as much has changed as a `save` point says, and at the end if there

@@ -54,14 +54,18 @@ impl Persistence {
         let changes = persistence.unsaved(server.workers.totals().dirty.get());
         let age_s = now_ms / 1000 - persistence.last_save_s.load(Ordering::Relaxed);
         let reached = points.iter().find(|p| changes >= p.changes && age_s > p.seconds);
-        if let Some(point) = reached {
-            log::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
+        if reached.is_none() && !is_asked_for {
+            return;
         }
-        if reached.is_some() || is_asked_for {
+        // Not while a script keeps its keys for long.
+        if data.hold_gate() {
+            if let Some(point) = reached {
+                log::info!("{} changes in {} seconds. Saving...", point.changes, point.seconds);
+            }
             // Another worker may have begun a save meanwhile.
             save::start_save(server, data, None).ok();
-            data.release();
         }
+        data.release();
     }
 }
 
