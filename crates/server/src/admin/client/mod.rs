@@ -33,7 +33,7 @@ fn id(call: &mut Call<'_>) -> Outcome {
 }
 
 fn info(call: &mut Call<'_>) -> Outcome {
-    let line = line(call)(&call.client.info);
+    let line = describer(call)(&call.client.info);
     call.reply.verbatim("txt", line.as_bytes());
     Ok(())
 }
@@ -106,10 +106,10 @@ fn list(call: &mut Call<'_>) -> Outcome {
     let mut clients = all(call);
     clients.retain(|info| !info.kill.load(Ordering::Relaxed) && filter.matches(call, info));
     let (mut lines, mut next) = (String::new(), 0);
-    let line = line(call);
+    let describe = describer(call);
     let mut step = move |reply: &mut Reply<'_>| {
         let end = clients.len().min(next + LISTED_AT_ONCE);
-        clients[next..end].iter().for_each(|info| lines.push_str(&line(info)));
+        clients[next..end].iter().for_each(|info| lines.push_str(&describe(info)));
         next = end;
         if next == clients.len() {
             reply.verbatim("txt", lines.as_bytes());
@@ -132,8 +132,8 @@ fn all(call: &Call<'_>) -> Vec<Arc<ClientInfo>> {
     clients
 }
 
-/// What describes a client to the caller.
-fn line(call: &Call<'_>) -> impl Fn(&ClientInfo) -> String + Send + use<> {
+/// Describes a client in the line that the caller is shown.
+fn describer(call: &Call<'_>) -> impl Fn(&ClientInfo) -> String + Send + use<> {
     let (server, now_ms) = (call.server, call.data.conditions.now_ms);
     let (caller, argument_bytes) =
         (call.client.info.id, call.args.iter().map(|arg| arg.len()).sum());

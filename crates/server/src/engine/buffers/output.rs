@@ -21,8 +21,9 @@ const PIECES_MAX: usize = 64;
 /// The most bytes that are offered to a socket at once. The kernel copies them while all other
 /// clients wait, and so does a thread that shares the core (four times as many took 0.15 ms).
 pub const SEND_MAX: usize = 128 * 1024;
-/// What is offered at once to a client that is the only one for a while. The program that reads it
-/// wakes up less often: for a value of 1 MB that is half of all that GET costs.
+/// The most bytes that are offered at once to a client that was the only one for a while. The
+/// program that reads them wakes up less often: for a value of 1 MB that is a third of what GET
+/// costs.
 pub const SEND_ALONE_MAX: usize = 512 * 1024;
 
 /// The replies of a turn to all connections, one after the other.
