@@ -1,6 +1,8 @@
 //! Hashes as RDB has them: their fields one by one, with or without expiries, or packed in one of
 //! three ways, of which servers now write the listpack only.
 
+use std::borrow::Cow;
+
 use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::pages::Given;
 use bobbin_store::value::{Hash, Listpack};
@@ -37,14 +39,22 @@ pub(crate) fn read_hash(
         _ => {
             let expires = kind == ValueKind::HashExpiring;
             let len = Length::read_plain(&mut input)?;
+            let fields = (0..len).map(|_| read_field(&mut input, expires, options));
             let mut hash = Hash::default();
             if expires || len > limits.packed_entries {
                 hash.make_table(hasher);
-            }
-            if expires {
-                read_expiring(&mut hash, len, &mut input, options, target)?;
+                for field in fields {
+                    let ReadField { name, value, expiry } = field?;
+                    add(&mut hash, &name, &value, expiry, target)?;
+                }
             } else {
-                read_fields(&mut hash, len, &mut input, options, target)?;
+                // A small hash would be looked through from its start for each field.
+                let fields = fields.collect::<Option<Vec<_>>>()?;
+                let pairs = fields.iter().map(|field| (&*field.name, Given::Bytes(&field.value)));
+                let added = hash.set_all(pairs, FieldExpiry::Clear, i64::MIN, limits, hasher);
+                if added < len {
+                    return None;
+                }
             }
             hash
         }
@@ -52,50 +62,26 @@ pub(crate) fn read_hash(
     (!hash.is_empty()).then_some(hash)
 }
 
-/// Reads `len` fields that do not expire. Many are added at once, as a small hash would be looked
-/// through from its start for each of them.
-fn read_fields(
-    hash: &mut Hash,
-    len: usize,
-    input: &mut Input<'_>,
-    options: &DumpOptions,
-    target: CollectionTarget<'_>,
-) -> Option<()> {
-    let mut fields = Vec::new();
-    for left in (1..=len).rev() {
-        let name = read_string(input, options.element_len_max())?;
-        fields.push((name, read_string(input, options.element_len_max())?));
-        if fields.len() < ADDED_AT_ONCE && left > 1 {
-            continue;
-        }
-        let pairs = fields.iter().map(|(name, value)| (&**name, Given::Bytes(value)));
-        let expiry = FieldExpiry::Clear;
-        if hash.set_all(pairs, expiry, i64::MIN, &target.hash, target.hasher) < fields.len() {
-            return None;
-        }
-        fields.clear();
-    }
-    Some(())
+/// A field that is not in the hash yet.
+struct ReadField<'a> {
+    name: Cow<'a, [u8]>,
+    value: Cow<'a, [u8]>,
+    expiry: FieldExpiry,
 }
 
-/// Reads `len` fields, each with the time when it expires.
-fn read_expiring(
-    hash: &mut Hash,
-    len: usize,
-    input: &mut Input<'_>,
+/// Reads a field: its name and value, and behind them when it expires, if fields do.
+fn read_field<'a>(
+    input: &mut Input<'a>,
+    expires: bool,
     options: &DumpOptions,
-    target: CollectionTarget<'_>,
-) -> Option<()> {
-    for _ in 0..len {
-        let name = read_string(input, options.element_len_max())?;
-        let value = read_string(input, options.element_len_max())?;
-        let expiry = match i64::from_le_bytes(input.array()?) {
-            NO_EXPIRY => FieldExpiry::Clear,
-            expire_ms => expiry_at(expire_ms)?,
-        };
-        add(hash, &name, &value, expiry, target)?;
-    }
-    Some(())
+) -> Option<ReadField<'a>> {
+    let name = read_string(input, options.element_len_max())?;
+    let value = read_string(input, options.element_len_max())?;
+    let expiry = match expires.then(|| input.array().map(i64::from_le_bytes)) {
+        None | Some(Some(NO_EXPIRY)) => FieldExpiry::Clear,
+        Some(expire_ms) => expiry_at(expire_ms?)?,
+    };
+    Some(ReadField { name, value, expiry })
 }
 
 /// Redis's form of a large hash whose fields expire: the earliest time (Unix ms), the number of
@@ -200,8 +186,6 @@ pub(crate) fn append_hash(hash: &Hash, form: ValueKind, compress: bool, output: 
     }
 }
 
-/// How many fields are added at once.
-const ADDED_AT_ONCE: usize = 512;
 /// What is written for a field that does not expire.
 const NO_EXPIRY: i64 = -1;
 

@@ -55,6 +55,19 @@ fn a_long_command_changes_nothing_once_its_client_may_not() {
 }
 
 #[test]
+fn other_clients_are_served_while_very_many_are_listed() {
+    let (mut process, client, admin) = process();
+    let others: Vec<Peer> = (0..1000).map(|_| process.connect(0)).collect();
+    begin(&mut process, &client, "CLIENT LIST\r\n");
+    assert_eq!(process.ask(&admin, "EXISTS one"), ":1\r\n");
+    let mut heard = wait(&mut process, &client);
+    // The reply is too long to be sent at once.
+    process.turns(10);
+    heard += &process.heard(&client);
+    assert_eq!(heard.matches("\nid=").count(), others.len() + 2);
+}
+
+#[test]
 fn a_long_command_changes_nothing_on_what_has_become_a_replica() {
     let (mut process, client, admin) = process();
     begin(&mut process, &client, STORE);

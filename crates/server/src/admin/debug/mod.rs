@@ -250,10 +250,10 @@ fn forget_everything(call: &mut Call<'_>) {
 
 /// DEBUG may be used while a file is loaded, but not to change the keys that another thread loads.
 fn refuse_while_loading(call: &Call<'_>) -> Outcome {
-    match call.server.switches.load() & (Switch::LOADING | Switch::LOADING_ASIDE) {
-        0 => Ok(()),
-        _ => Err(Failure::loading(&call.server.config)),
+    if call.server.switches.has(Switch::LOADING | Switch::LOADING_ASIDE) {
+        return Err(Failure::loading(&call.server.config));
     }
+    Ok(())
 }
 
 fn unknown(call: &Call<'_>) -> Failure {
