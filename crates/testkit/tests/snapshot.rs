@@ -69,7 +69,8 @@ fn options_that_wait_until_all_is_loaded() {
             TestServer::start(&program, &[&DEBUG[..], &dir, &["--rdbcompression", "no"]].concat())
                 .expect("it starts");
         let mut client = source.connect();
-        ask(&mut client, &["DEBUG", "POPULATE", "400", "key", "100000"]);
+        // They are in one block of the file, and the server must not wait until that is loaded.
+        ask(&mut client, &["DEBUG", "POPULATE", "600", "key", "100"]);
         assert_eq!(ask(&mut client, &["SAVE"]), "OK");
         drop(source);
         let port = free_port().expect("there is one").to_string();
@@ -82,7 +83,7 @@ fn options_that_wait_until_all_is_loaded() {
                 "--save",
                 "",
                 "--key-load-delay",
-                "1000",
+                "5000",
             ])
             .args(["--loading-process-events-interval-bytes", "1024"])
             .args(["--enable-protected-configs", "yes"])
@@ -126,7 +127,7 @@ fn options_that_wait_until_all_is_loaded() {
             }
         }
         assert_eq!(ask(&mut client, &["CONFIG", "SET", "key-load-delay", "0"]), "OK");
-        while ask(&mut client, &["DBSIZE"]) != "400" {
+        while ask(&mut client, &["DBSIZE"]) != "600" {
             assert!(Instant::now() < deadline, "it loads");
         }
         assert_eq!(ask(&mut client, &["CONFIG", "SET", "appendonly", "no", "dir", "."]), "OK");

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
-use bobbin_dump::rdb::{RdbError, RdbRecord, RdbValue};
+use bobbin_dump::rdb::{RdbRecord, RdbValue};
 use bobbin_dump::{CollectionTarget, DumpOptions, STRING_LEN_MAX};
 use bobbin_store::value::AnyCollection;
 use bobbin_store::{AccessClock, KeyHash, Keyspace, NewValue, OwnedEntry};
@@ -29,16 +29,18 @@ pub(super) fn install_blocks(
 ) -> Result<(), String> {
     let data = Data::new(keyspace, &server.gate, 0);
     let mut data = data.ok_or("too many threads to load with")?;
-    data.conditions.now_ms = server.clock.now_ms();
+    let now_ms = server.clock.now_ms();
     loop {
         let Ok(block) = full.lock().recv() else { return Ok(()) };
         if failed.load(Ordering::Relaxed) {
             continue;
         }
-        data.enter();
-        let outcome = install(server, &mut data, &block, count, rules);
-        data.leave();
-        outcome?;
+        make(server, &block, count, now_ms, &Cell::new(0), rules, |made| {
+            data.enter();
+            let placed = place(keyspace, &mut data, made, rules.existing);
+            data.leave();
+            placed
+        })?;
         let mut empty = empty.lock();
         if empty.len() < BLOCKS_MAX {
             empty.push(block.bytes);
@@ -46,44 +48,55 @@ pub(super) fn install_blocks(
     }
 }
 
-/// Puts a block's keys into the keyspace.
-pub(super) fn install(
-    server: &Server,
+/// A key of a file with its value, which is not in the keyspace yet.
+pub(super) struct MadeKey {
+    /// The number of its record in its block.
+    pub(super) number: usize,
+    pub(super) database: u32,
+    pub(super) hash: KeyHash,
+    pub(super) entry: OwnedEntry,
+}
+
+/// Puts keys into the keyspace. Returns the first one as an error that exists and must not.
+pub(super) fn place(
+    keyspace: &Keyspace,
     data: &mut Data,
-    block: &FileBlock,
-    count: &LoadedCounts,
-    rules: LoadRules,
-) -> Result<(), String> {
-    let hasher = server.keyspace.hasher();
-    let now_ms = data.conditions.now_ms;
-    make(server, block, count, now_ms, &Cell::new(0), rules, |database, hash, entry| {
-        data.visit(hash.shard(), |shard| {
+    made: &mut Vec<MadeKey>,
+    existing: Existing,
+) -> Result<(), MadeKey> {
+    made.iter().for_each(|key| keyspace.prefetch_bucket(key.hash));
+    made.drain(..).try_for_each(|MadeKey { number, database, hash, entry }| {
+        let placed = data.visit(hash.shard(), |shard| {
             let database = shard.database_mut(database);
             match database.find(hash, entry.as_ref().key()) {
                 None => {
-                    database.insert(hash, entry, hasher);
+                    database.insert(hash, entry, keyspace.hasher());
                     Ok(None)
                 }
-                Some(place) if rules.existing == Existing::Replace => {
-                    Ok(Some(database.replace(hash, place, entry, hasher)))
+                Some(place) if existing == Existing::Replace => {
+                    Ok(Some(database.replace(hash, place, entry, keyspace.hasher())))
                 }
                 Some(_) => Err(entry),
             }
-        })
-        .map(drop)
+        });
+        placed.map(drop).map_err(|entry| MadeKey { number, database, hash, entry })
     })
 }
 
-/// Makes the values of a block's keys. `place` stores each of them; it returns the entry as an
-/// error if the key exists and must not. `done` counts the records that were handled.
+/// Makes the values of a block's keys, some of them at a time. Then `place` takes these. It returns
+/// a key as an error if the key exists and must not. After an error, `number` is the number of the
+/// record that has the fault.
+///
+/// Values are made outside of turns. Making one may take long, and a thread that takes the gate
+/// waits until the turns of all others have ended.
 pub(super) fn make(
     server: &Server,
     block: &FileBlock,
     count: &LoadedCounts,
     now_ms: i64,
-    done: &Cell<usize>,
+    number: &Cell<usize>,
     rules: LoadRules,
-    mut place: impl FnMut(u32, KeyHash, OwnedEntry) -> Result<(), OwnedEntry>,
+    mut place: impl FnMut(&mut Vec<MadeKey>) -> Result<(), MadeKey>,
 ) -> Result<(), String> {
     let options = DumpOptions { string_len_max: STRING_LEN_MAX, ..DumpOptions::default() };
     let target = commands::target(server);
@@ -94,39 +107,38 @@ pub(super) fn make(
     // A primary that continues its stream drops expired fields later, so that its replicas learn of
     // it.
     let expire_by = expire_by.filter(|_| !dead.is_told);
-    for records in block.records.chunks(AHEAD) {
-        // Prefetch for all of them, so that their cache lines arrive while the first ones are
-        // handled.
-        let parsed: Result<Vec<_>, RdbError> = records
-            .iter()
-            .map(|(database, range)| {
-                let record = RdbRecord::parse(&block.bytes[range.clone()], &options)?;
-                let hash = server.keyspace.hash(&record.key);
-                server.keyspace.prefetch_shard(hash);
-                Ok((*database, record, hash))
-            })
-            .collect();
-        let parsed = parsed.map_err(|error| error.to_string())?;
-        parsed.iter().for_each(|(_, _, hash)| server.keyspace.prefetch_bucket(*hash));
-        for (database, record, hash) in parsed {
-            if slow_down(server, done.get()) && server.end.is_on_its_way() {
-                return Err("the server ends".into());
-            }
-            loaded.expiring += u64::from(record.expire_ms.is_some());
-            if record.expire_ms.is_some_and(|ms| ms < now_ms) && !rules.keeps_expired {
-                loaded.expired += 1;
-                dead.add(database, &record.key);
-            } else if let Some(entry) =
-                entry(&record, &options, target, &clock, expire_by, &mut loaded)?
-            {
-                place(database, hash, entry).map_err(|entry| {
-                    let key = entry.as_ref().key().escape_ascii();
-                    format!("RDB has duplicated key '{key}' in DB {database}")
-                })?;
-                loaded.keys += 1;
-            }
-            done.set(done.get() + 1);
+    let mut make_one = |number, database, bytes: &[u8]| -> Result<Option<MadeKey>, String> {
+        let record = RdbRecord::parse(bytes, &options).map_err(|error| error.to_string())?;
+        let hash = server.keyspace.hash(&record.key);
+        if slow_down(server, number) && server.end.is_on_its_way() {
+            return Err("the server ends".into());
         }
+        loaded.expiring += u64::from(record.expire_ms.is_some());
+        if record.expire_ms.is_some_and(|ms| ms < now_ms) && !rules.keeps_expired {
+            loaded.expired += 1;
+            dead.add(database, &record.key);
+            return Ok(None);
+        }
+        server.keyspace.prefetch_shard(hash);
+        let entry = entry(&record, &options, target, &clock, expire_by, &mut loaded)?;
+        loaded.keys += u64::from(entry.is_some());
+        Ok(entry.map(|entry| MadeKey { number, database, hash, entry }))
+    };
+    let mut made = Vec::with_capacity(AT_ONCE);
+    let mut numbers = 0..;
+    for records in block.records.chunks(AT_ONCE) {
+        let mut records = records.iter().zip(numbers.by_ref());
+        let outcome: Result<(), String> = records.try_for_each(|((database, range), at)| {
+            number.set(at);
+            made.extend(make_one(at, *database, &block.bytes[range.clone()])?);
+            Ok(())
+        });
+        place(&mut made).map_err(|MadeKey { number: at, database, entry, .. }| {
+            number.set(at);
+            let key = entry.as_ref().key().escape_ascii();
+            format!("RDB has duplicated key '{key}' in DB {database}")
+        })?;
+        outcome?;
     }
     count.add(&loaded);
     dead.tell(server);
@@ -215,5 +227,5 @@ fn entry(
     Ok(Some(OwnedEntry::new(&record.key, value, record.expire_ms, access)))
 }
 
-/// How many keys have their shards prefetched at once.
-const AHEAD: usize = 16;
+/// How many keys are put into the keyspace in one turn. Their cache lines arrive at the same time.
+const AT_ONCE: usize = 16;

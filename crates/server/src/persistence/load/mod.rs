@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use bobbin_dump::rdb::{RdbError, RdbItem, RdbReader};
 use bobbin_io::error_text;
-use bobbin_store::{Hasher, KeyHash, Keyspace, OwnedEntry};
+use bobbin_store::{Hasher, Keyspace};
 use bobbin_sync::Mutex;
 
 use self::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts, send};
-use self::install::{install, install_blocks, make};
+use self::install::{MadeKey, install_blocks, make, place};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
@@ -238,14 +238,20 @@ pub fn load_held(
     let spare = RefCell::new(None);
     let mut error = None;
     let read = {
-        let mut give = |block: FileBlock| match install(server, data, &block, &count, rules) {
-            Ok(()) => {
-                *spare.borrow_mut() = Some(block.bytes);
-                true
-            }
-            Err(text) => {
-                error = Some(text);
-                false
+        let now_ms = data.conditions.now_ms;
+        let mut give = |block: FileBlock| {
+            let outcome = make(server, &block, &count, now_ms, &Cell::new(0), rules, |made| {
+                place(&server.keyspace, data, made, rules.existing)
+            });
+            match outcome {
+                Ok(()) => {
+                    *spare.borrow_mut() = Some(block.bytes);
+                    true
+                }
+                Err(text) => {
+                    error = Some(text);
+                    false
+                }
             }
         };
         let recycled = || spare.borrow_mut().take();
@@ -294,15 +300,18 @@ pub(crate) fn examine(
     let other = Hasher::new(1);
     let (now_ms, mut known, mut error) = (server.clock.advance(), HashSet::new(), None);
     let mut give = |block: FileBlock| {
-        let done = Cell::new(0);
-        let place = |database, hash: KeyHash, entry: OwnedEntry| {
-            let key = entry.as_ref().key();
-            if known.insert((database, hash.0, other.hash(key).0)) { Ok(()) } else { Err(entry) }
+        let number = Cell::new(0);
+        let place = |made: &mut Vec<MadeKey>| {
+            made.drain(..).try_for_each(|key| {
+                let other = other.hash(key.entry.as_ref().key());
+                let is_new = known.insert((key.database, key.hash.0, other.0));
+                if is_new { Ok(()) } else { Err(key) }
+            })
         };
-        let outcome = make(server, &block, &count, now_ms, &done, rules.get(), place);
+        let outcome = make(server, &block, &count, now_ms, &number, rules.get(), place);
         let places = std::mem::take(&mut *places.borrow_mut());
         if let Err(text) = outcome {
-            error = Some((places.get(done.get()).copied().unwrap_or_else(|| at.get()), text));
+            error = Some((places.get(number.get()).copied().unwrap_or_else(|| at.get()), text));
             return false;
         }
         *spare.borrow_mut() = Some(block.bytes);
