@@ -2,7 +2,10 @@
 //! followed by its score, eight bytes, least significant first (form 5), from the highest down.
 //! Read are the older forms as well.
 
+use std::borrow::Cow;
+
 use bobbin_store::value::integer::IntegerText;
+use bobbin_store::value::pages::PREFETCHED;
 use bobbin_store::value::{AnyCollection, SortedSet, SortedSetLimits};
 
 use super::CollectionTarget;
@@ -74,21 +77,43 @@ fn read_elements(
     let count = Length::read_plain(input)?;
     // Damage may say any number. Room for very many is not made at once.
     let mut set = SortedSet::for_elements(count, 0, limits);
-    for _ in 0..count {
-        let member = read_string(input, options.element_len_max())?;
-        let score = match kind {
-            ValueKind::SortedSet2 => f64::from_le_bytes(input.array()?),
-            _ => read_text_score(input)?,
-        };
-        if score.is_nan() || member.len() > MEMBER_LEN_MAX {
-            return None;
+    // A small set gets all elements at once, as it would be looked through for each of them. A large
+    // one gets as many as it prefetches.
+    let at_once = if count <= limits.packed_entries { count } else { PREFETCHED };
+    let mut elements = Vec::new();
+    let mut left = count;
+    while left > 0 {
+        elements.clear();
+        for _ in 0..left.min(at_once) {
+            elements.push(read_element(kind, input, options)?);
         }
+        left -= elements.len();
+        let members = elements.iter().map(|(member, _)| &**member);
+        let mut differ = true;
+        set.update_all(members, limits, target.hasher, |index, old| {
+            differ &= old.is_none();
+            Some(elements[index].1)
+        });
         // A member twice is damage.
-        if set.insert(&member, score, limits, target.hasher).is_some() {
+        if !differ {
             return None;
         }
     }
     Some(set)
+}
+
+/// Reads a member and its score.
+fn read_element<'a>(
+    kind: ValueKind,
+    input: &mut Input<'a>,
+    options: &DumpOptions,
+) -> Option<(Cow<'a, [u8]>, f64)> {
+    let member = read_string(input, options.element_len_max())?;
+    let score = match kind {
+        ValueKind::SortedSet2 => f64::from_le_bytes(input.array()?),
+        _ => read_text_score(input)?,
+    };
+    (!score.is_nan() && member.len() <= MEMBER_LEN_MAX).then_some((member, score))
 }
 
 /// A score as text behind its length, in which three lengths stand for values without digits.

@@ -19,6 +19,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::owners::Owners;
+use super::prefetch::prefetch;
 use crate::value::Defragmenter;
 use crate::value::defrag::Movable;
 
@@ -146,6 +147,14 @@ impl SharedBlock {
         if needed + needed / 4 < self.header().capacity as usize {
             *self = Self::allocate(len, 0, self);
         }
+    }
+
+    /// Prefetches the header, and a line of the bytes if no slack lies before them.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: usize) {
+        let header = self.pointer.as_ptr().cast::<u8>();
+        prefetch(header);
+        prefetch(header.wrapping_add(Self::HEADER + at));
     }
 
     /// The memory of a block with `len` bytes and no slack, in bytes.

@@ -77,6 +77,16 @@ impl Index {
         Leaves { slots: slots(page)[at..].iter(), position }
     }
 
+    /// Prefetches what a search for a position reads.
+    #[inline]
+    pub(super) fn prefetch(&self, position: u32) {
+        let page_index = self.page_index(position);
+        let prefix = self.prefix(page_index);
+        // Positions are evenly spread over the pages.
+        let at = guess(position, prefix, self.len >> prefix);
+        self.pages.get(page_index).prefetch(at * SLOT);
+    }
+
     /// Calls `visit` with the pairs from a position on, with all pairs of one position in one call,
     /// until there were `count` pairs. Returns the next position; `None` at the end.
     pub(super) fn walk(
@@ -312,9 +322,7 @@ fn slots(page: &SharedBlock) -> &[[u8; SLOT]] {
 fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
     let slots = slots(page);
     let at = |index: usize| (u64::from_le_bytes(slots[index]) >> 32) as u32;
-    // The position within the page, as a fraction of 2^32.
-    let fraction = (u64::from(position) << prefix) as u32;
-    let mut guess = ((u64::from(fraction) * slots.len() as u64) >> 32) as usize;
+    let mut guess = guess(position, prefix, slots.len());
     while guess > 0 && at(guess - 1) >= position {
         guess -= 1;
     }
@@ -322,6 +330,14 @@ fn lower_bound(page: &SharedBlock, position: u32, prefix: u32) -> usize {
         guess += 1;
     }
     guess
+}
+
+/// About how many of a page's `len` slots have lower positions.
+#[inline(always)]
+const fn guess(position: u32, prefix: u32, len: usize) -> usize {
+    // The position within the page, as a fraction of 2^32.
+    let fraction = ((position as u64) << prefix) as u32;
+    ((fraction as u64 * len as u64) >> 32) as usize
 }
 
 const SLOT: usize = size_of::<u64>();

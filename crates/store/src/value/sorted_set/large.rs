@@ -78,6 +78,18 @@ impl LargeSortedSet {
         part
     }
 
+    /// Prefetches what a search for some members reads, a few at a time, if the set is too large for
+    /// the caches.
+    pub(super) fn prefetch<'a>(
+        &self,
+        members: impl ExactSizeIterator<Item = &'a [u8]>,
+        hasher: &Hasher,
+    ) {
+        if self.len() >= PREFETCHED_MIN && members.len() > 1 {
+            members.for_each(|member| self.index.prefetch(hasher.hash(member).position()));
+        }
+    }
+
     /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns
     /// the old score. Only a change copies a set that is shared.
     pub(super) fn update(
@@ -544,5 +556,7 @@ const LEAF_LEN_MAX: usize = 1536 - 16;
 const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;
 /// The most bytes of a merged leaf, so that it is not split again soon.
 const LEAF_LEN_MERGED: usize = LEAF_LEN_MAX * 3 / 4;
+/// From this number of elements on, members are prefetched.
+const PREFETCHED_MIN: usize = 4096;
 /// How many leaves are looked at to estimate all of them.
 const SAMPLE: usize = 64;

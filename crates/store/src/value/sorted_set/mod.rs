@@ -15,6 +15,7 @@ use large::{LargeSortedSet, SortedSetCursor};
 use super::cow::Cow;
 use super::integer::IntegerText;
 use super::listpack::{EntryFilter, Item, Listpack, ListpackIter, ListpackPosition};
+use super::pages::PREFETCHED;
 use crate::hash::Hasher;
 use crate::value::{Defragmenter, Encoding};
 
@@ -129,12 +130,20 @@ impl SortedSet {
         }
     }
 
+    /// Prefetches members, a few at a time.
+    #[inline]
+    pub fn prefetch<'a>(&self, members: impl ExactSizeIterator<Item = &'a [u8]>, hasher: &Hasher) {
+        if let Self::Large(large) = self {
+            large.prefetch(members, hasher);
+        }
+    }
+
     /// Sets the scores of members, as [`Self::update`] does; `decide` is also told the member's
     /// index. If a packed set cannot have as many members, or members as long, it takes the large
     /// form first, as in Redis, even if some of them are the same.
     pub fn update_all<'a>(
         &mut self,
-        members: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+        mut members: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
         limits: SortedSetLimits,
         hasher: &Hasher,
         mut decide: impl FnMut(usize, Option<f64>) -> Option<f64>,
@@ -148,7 +157,10 @@ impl SortedSet {
             Self::Packed(pack) => EntryFilter::of(pack, 2, count, hasher),
             Self::Large(_) => EntryFilter::unused(hasher),
         };
-        for (index, member) in members.enumerate() {
+        for (index, member) in members.clone().enumerate() {
+            if index.is_multiple_of(PREFETCHED) {
+                self.prefetch(members.by_ref().take(PREFETCHED), hasher);
+            }
             if filter.add(member) {
                 self.update(member, limits, hasher, |old_score| decide(index, old_score));
             } else if let Some(score) = decide(index, None) {
