@@ -54,8 +54,8 @@ proptest! {
                 prop_assert_eq!(at_once.encoding() == Encoding::Listpack, fits);
             }
             prop_assert_eq!(at_once.len(), one_by_one.len());
-            let asked = names.iter().rev().chain(names).map(Vec::as_slice);
-            at_once.get_all(asked, 0, &hasher, |name, field| {
+            let asked: Vec<_> = names.iter().rev().chain(names).map(Vec::as_slice).collect();
+            at_once.get_all(&asked, 0, &hasher, |name, field| {
                 let other = one_by_one.get(name, 0, &hasher).unwrap();
                 assert_eq!(field.unwrap().value.item(), other.value.item());
             });
@@ -83,6 +83,7 @@ proptest! {
             }
             prop_assert_eq!(at_once.len(), one_by_one.len());
             prop_assert!(one_by_one.iter().all(|member| at_once.contains_item(member, &hasher)));
+            at_once.contains_all(&members, &hasher, |is_member| assert!(is_member));
         }
     }
 
@@ -127,5 +128,45 @@ proptest! {
         sorted.sort();
         sorted.dedup();
         prop_assert_eq!(pack.repeats(step, &hasher), sorted.len() < names.len());
+    }
+}
+
+/// Large values prefetch what they look for.
+#[test]
+fn large_values_answer_at_once_as_one_by_one() {
+    const LEN: usize = 6000;
+    let hasher = Hasher::new(1);
+    let names: Vec<_> = (0..LEN + 100).map(|number| format!("name:{number}")).collect();
+    let names: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+    let (mut set, mut hash, mut sorted_set) = (Set::default(), Hash::default(), SortedSet::new());
+    for &name in &names[..LEN] {
+        set.insert(name, &SetLimits::default(), &hasher);
+        let value = Given::from(name);
+        hash.set(name, value, FieldExpiry::Clear, 0, &HashLimits::default(), &hasher);
+    }
+    for (at, some) in names[..LEN].chunks(100).enumerate() {
+        let limits = SortedSetLimits::default();
+        sorted_set.update_all(some.iter().copied(), limits, &hasher, |index, old| {
+            assert_eq!(old, None);
+            Some(((at * 100 + index) * 7 % LEN) as f64)
+        });
+    }
+    for count in [1, 2, 15, 16, 17, 100, 1000] {
+        let asked: Vec<_> = (0..count).map(|at| at * 7919 % names.len()).collect();
+        let words: Vec<_> = asked.iter().map(|&number| names[number]).collect();
+        let exists = || asked.iter().map(|&number| number < LEN);
+        let mut found = Vec::new();
+        set.contains_all(&words, &hasher, |is_member| found.push(is_member));
+        assert!(found.iter().copied().eq(exists()), "{count}");
+        found.clear();
+        hash.get_all(&words, 0, &hasher, |name, field| {
+            assert!(field.is_none_or(|field| field.value.item().to_vec() == name));
+            found.push(field.is_some());
+        });
+        assert!(found.iter().copied().eq(exists()), "{count}");
+        let mut scores = Vec::new();
+        sorted_set.score_all(&words, &hasher, |score| scores.push(score));
+        let expected = |&number: &usize| (number < LEN).then_some((number * 7 % LEN) as f64);
+        assert!(scores.into_iter().eq(asked.iter().map(expected)), "{count}");
     }
 }

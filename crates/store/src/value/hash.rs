@@ -259,13 +259,16 @@ impl Hash {
     /// that come in the order in which their fields were added.
     pub fn get_all<'k>(
         &self,
-        names: impl Iterator<Item = &'k [u8]>,
+        names: &[&'k [u8]],
         now_ms: i64,
         hasher: &Hasher,
         mut visit: impl FnMut(&'k [u8], Option<HashField<'_>>),
     ) {
         let mut near = ListpackPosition::default();
-        for name in names {
+        for (index, &name) in names.iter().enumerate() {
+            if index.is_multiple_of(PREFETCHED) {
+                self.prefetch(names[index..].iter().take(PREFETCHED).copied(), hasher);
+            }
             let field = match self {
                 Self::Packed(pack) => pack.find_near(near, name, 2).map(|position| {
                     near = pack.after(pack.after(position));

@@ -228,6 +228,14 @@ impl Set {
         }
     }
 
+    /// Calls `visit` with what [`Self::contains`] returns for each member.
+    pub fn contains_all(&self, members: &[&[u8]], hasher: &Hasher, mut visit: impl FnMut(bool)) {
+        for members in members.chunks(PREFETCHED) {
+            self.prefetch(members, hasher);
+            members.iter().for_each(|member| visit(self.contains(member, hasher)));
+        }
+    }
+
     /// Whether the set contains a member of another set.
     pub fn contains_item(&self, member: Item<'_>, hasher: &Hasher) -> bool {
         match (self, member) {

@@ -29,9 +29,9 @@ pub(super) fn hmget(call: &mut Call<'_>) -> Outcome {
     let hash = call.data.read_as::<Hash>(key)?;
     call.reply.array(call.args.len() - 2);
     let mut repeats = (call.args.len() > MANY).then(Repeats::default);
-    let (names, reply) = (call.args[2..].iter().copied(), &mut call.reply);
+    let (names, reply) = (&call.args[2..], &mut call.reply);
     let Some(hash) = hash else {
-        names.for_each(|_| reply.null());
+        names.iter().for_each(|_| reply.null());
         return Ok(());
     };
     hash.get_all(names, now_ms, hasher, |name, field| match field {

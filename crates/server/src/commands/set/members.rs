@@ -110,19 +110,17 @@ pub(super) fn smismember(call: &mut Call<'_>) -> Outcome {
     let hasher = call.data.keyspace().hasher();
     let is_long = has_many_words(call);
     let set = call.data.read_as::<Set>(key)?;
+    let append = move |set: Option<&Set>, members: &[&[u8]], reply: &mut Reply<'_>| match set {
+        Some(set) => set.contains_all(members, hasher, |is_member| reply.integer(is_member.into())),
+        None => members.iter().for_each(|_| reply.integer(0)),
+    };
     if is_long {
         let set = set.cloned();
-        each_word_in_slices(call, 2, move |member, reply| {
-            let is_member = set.as_ref().is_some_and(|set| set.contains(member, hasher));
-            reply.integer(i64::from(is_member));
-        });
+        each_word_in_slices(call, 2, move |members, reply| append(set.as_ref(), members, reply));
         return Ok(());
     }
     call.reply.array(call.args.len() - 2);
-    for member in &call.args[2..] {
-        let is_member = set.is_some_and(|set| set.contains(member, hasher));
-        call.reply.integer(i64::from(is_member));
-    }
+    append(set, &call.args[2..], &mut call.reply);
     Ok(())
 }
 

@@ -56,17 +56,18 @@ pub(in crate::commands) fn each_score(
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let is_long = has_many_words(call);
     let set = call.data.read_as::<SortedSet>(key)?;
+    let append = move |set: Option<&SortedSet>, members: &[&[u8]], reply: &mut Reply<'_>| match set
+    {
+        Some(set) => set.score_all(members, hasher, |score| append(reply, score)),
+        None => members.iter().for_each(|_| append(reply, None)),
+    };
     if is_long {
         let set = set.cloned();
-        each_word_in_slices(call, 2, move |member, reply| {
-            append(reply, set.as_ref().and_then(|set| set.score(member, hasher)));
-        });
+        each_word_in_slices(call, 2, move |members, reply| append(set.as_ref(), members, reply));
         return Ok(());
     }
     call.reply.array(call.args.len() - 2);
-    for member in &call.args[2..] {
-        append(&mut call.reply, set.and_then(|set| set.score(member, hasher)));
-    }
+    append(set, &call.args[2..], &mut call.reply);
     Ok(())
 }
 

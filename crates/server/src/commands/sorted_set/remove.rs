@@ -5,6 +5,7 @@ use std::ops::Range;
 use bobbin_resp::Reply;
 use bobbin_store::Hasher;
 use bobbin_store::value::SortedSet;
+use bobbin_store::value::pages::PREFETCHED;
 
 use super::bounds::ElementBounds;
 use super::shrunk;
@@ -15,8 +16,9 @@ pub(super) fn zrem(call: &mut Call<'_>) -> Outcome {
     let (key, hasher) = (call.key(1)?, call.data.keyspace().hasher());
     let mut removed = 0;
     if let Some(set) = call.data.write_as::<SortedSet>(key)? {
-        for member in &call.args[2..] {
-            removed += usize::from(set.remove(member, hasher).is_some());
+        for members in call.args[2..].chunks(PREFETCHED) {
+            set.prefetch(members.iter().copied(), hasher);
+            removed += members.iter().filter_map(|member| set.remove(member, hasher)).count();
         }
     }
     if removed > 0 {

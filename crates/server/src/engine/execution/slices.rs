@@ -51,11 +51,12 @@ pub fn reply_in_slices(
     call.leave_job(job);
 }
 
-/// Answers an array in slices: `one` appends a short reply for each of the words from `first` on.
+/// Answers an array in slices: `some` gets the words from `first` on, some at a time, and appends a
+/// short reply for each of them.
 pub fn each_word_in_slices(
     call: &mut Call<'_>,
     first: usize,
-    mut one: impl FnMut(&[u8], &mut Reply<'_>) + Send + 'static,
+    mut some: impl FnMut(&[&[u8]], &mut Reply<'_>) + Send + 'static,
 ) {
     let words = call.kept_words();
     let mut next = first;
@@ -64,7 +65,7 @@ pub fn each_word_in_slices(
             reply.array(words.count() - first);
         }
         let end = words.count().min(next + SLICE);
-        words.some(next..end).into_iter().for_each(|word| one(word, reply));
+        some(&words.some(next..end), reply);
         next = end;
         next < words.count()
     });

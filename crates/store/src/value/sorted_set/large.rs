@@ -10,6 +10,7 @@ use crate::value::Defragmenter;
 use crate::value::cow::Cow;
 use crate::value::defrag::Movable;
 use crate::value::directory::Directory;
+use crate::value::pages::PREFETCHED;
 use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
 
@@ -78,16 +79,30 @@ impl LargeSortedSet {
         part
     }
 
-    /// Prefetches what a search for some members reads, a few at a time, if the set is too large for
-    /// the caches.
+    /// Prefetches what a search for some members reads, a few at a time.
     pub(super) fn prefetch<'a>(
         &self,
         members: impl ExactSizeIterator<Item = &'a [u8]>,
         hasher: &Hasher,
     ) {
-        if self.len() >= PREFETCHED_MIN && members.len() > 1 {
-            members.for_each(|member| self.index.prefetch(hasher.hash(member).position()));
+        if !self.exceeds_caches() || members.len() < 2 {
+            return;
         }
+        let mut positions = [0; PREFETCHED];
+        let positions = &mut positions[..members.len().min(PREFETCHED)];
+        for (position, member) in positions.iter_mut().zip(members) {
+            *position = hasher.hash(member).position();
+            self.index.prefetch(*position);
+        }
+        for &mut position in positions {
+            self.index
+                .leaves(position)
+                .for_each(|number| self.leaves.get(number as usize).prefetch());
+        }
+    }
+
+    const fn exceeds_caches(&self) -> bool {
+        self.len() >= PREFETCHED_MIN
     }
 
     /// Sets a member's score to what `decide` makes of the old one, or leaves it as it is. Returns
@@ -327,9 +342,15 @@ impl LargeSortedSet {
     /// The leaf of a member, and its index there.
     #[inline]
     fn find(&self, member: &[u8], hash: KeyHash) -> Option<(u32, usize)> {
+        if self.exceeds_caches() {
+            self.index.prefetch(hash.position());
+        }
         self.index.leaves(hash.position()).find_map(|number| {
-            let index = self.leaves.get(number as usize).find(tag(hash.position()), member)?;
-            Some((number, index))
+            let leaf = self.leaves.get(number as usize);
+            if self.exceeds_caches() {
+                leaf.prefetch();
+            }
+            Some((number, leaf.find(tag(hash.position()), member)?))
         })
     }
 

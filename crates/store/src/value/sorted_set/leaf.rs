@@ -1,10 +1,11 @@
 //! A leaf: some members of a sorted set with their scores, in order, in one block.
 //!
 //! ```text
-//! u32 count, highest bit: wide | count x f64 score
-//! | count x (u16, wide: u32) where the member ends | count x u8 tag | members
+//! u32 count, highest bit: wide | count x u8 tag | count x (u16, wide: u32) where the member ends
+//! | count x f64 score | members
 //! ```
-//! The tag is a byte of the member's hash, by which a member with unknown score is found.
+//! The tag is a byte of the member's hash, by which a member with unknown score is found. Tags and
+//! ends come first, so that such a search reads few cache lines.
 
 use std::cmp::Ordering;
 
@@ -92,16 +93,16 @@ impl Leaf {
         bytes.copy_within(old.members() + start..len, member_at + added);
         bytes.copy_within(old.members()..old.members() + start, new.members());
         bytes[member_at..member_at + added].copy_from_slice(element.member);
-        bytes.copy_within(old.tags() + index..old.members(), new.tags() + index + 1);
-        bytes.copy_within(old.tags()..old.tags() + index, new.tags());
-        bytes[new.tags() + index] = element.tag;
-        bytes.copy_within(old.ends() + index * END..old.tags(), new.ends() + (index + 1) * END);
-        bytes.copy_within(old.ends()..old.ends() + index * END, new.ends());
-        shift_ends(&mut bytes[new.ends() + (index + 1) * END..new.tags()], added as u16);
-        new.set_end(bytes, index, start + added);
-        let scores = HEADER + index * SCORE;
-        bytes.copy_within(scores..old.ends(), scores + SCORE);
+        let score_at = old.scores() + index * SCORE;
+        bytes.copy_within(score_at..old.members(), new.scores() + (index + 1) * SCORE);
+        bytes.copy_within(old.scores()..score_at, new.scores());
         new.set_score(bytes, index, element.score);
+        bytes.copy_within(old.ends() + index * END..old.scores(), new.ends() + (index + 1) * END);
+        bytes.copy_within(old.ends()..old.ends() + index * END, new.ends());
+        shift_ends(&mut bytes[new.ends() + (index + 1) * END..new.scores()], added as u16);
+        new.set_end(bytes, index, start + added);
+        bytes.copy_within(old.tags() + index..old.ends(), new.tags() + index + 1);
+        bytes[new.tags() + index] = element.tag;
         bytes[..HEADER].copy_from_slice(&new.header());
     }
 
@@ -127,16 +128,16 @@ impl Leaf {
         let len = self.0.len();
         let bytes = self.0.bytes_mut();
         // From the front: each part moves by what is removed before it.
-        let scores = HEADER + first * SCORE;
-        bytes.copy_within(scores + SCORE..old.ends(), scores);
+        bytes.copy_within(old.tags() + last..old.ends(), new.tags() + first);
         shift_ends(
-            &mut bytes[old.ends() + last * END..old.tags()],
+            &mut bytes[old.ends() + last * END..old.scores()],
             ((end - start) as u16).wrapping_neg(),
         );
         bytes.copy_within(old.ends()..old.ends() + first * END, new.ends());
-        bytes.copy_within(old.ends() + last * END..old.tags(), new.ends() + first * END);
-        bytes.copy_within(old.tags()..old.tags() + first, new.tags());
-        bytes.copy_within(old.tags() + last..old.members(), new.tags() + first);
+        bytes.copy_within(old.ends() + last * END..old.scores(), new.ends() + first * END);
+        let score_at = old.scores() + first * SCORE;
+        bytes.copy_within(old.scores()..score_at, new.scores());
+        bytes.copy_within(score_at + SCORE..old.members(), new.scores() + first * SCORE);
         bytes.copy_within(old.members()..old.members() + start, new.members());
         bytes.copy_within(old.members() + end..len, new.members() + start);
         bytes[..HEADER].copy_from_slice(&new.header());
@@ -185,7 +186,8 @@ impl Leaf {
 
     #[inline(always)]
     pub(super) fn score(&self, index: usize) -> f64 {
-        score_at(&self.0, index)
+        let at = self.shape().scores() + index * SCORE;
+        f64::from_le_bytes(*self.0[at..].first_chunk().expect("scores are whole"))
     }
 
     #[inline(always)]
@@ -229,6 +231,13 @@ impl Leaf {
             }
         }
         low
+    }
+
+    /// Prefetches what a search for a member with unknown score reads first.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        self.0.prefetch(LINE);
+        self.0.prefetch(2 * LINE);
     }
 
     /// The index of a member with unknown score.
@@ -293,18 +302,23 @@ impl LeafShape {
     }
 
     #[inline(always)]
-    const fn ends(self) -> usize {
-        HEADER + self.count * SCORE
+    const fn tags(self) -> usize {
+        HEADER
     }
 
     #[inline(always)]
-    const fn tags(self) -> usize {
+    const fn ends(self) -> usize {
+        self.tags() + self.count * TAG
+    }
+
+    #[inline(always)]
+    const fn scores(self) -> usize {
         self.ends() + self.count * self.end_size()
     }
 
     #[inline(always)]
     const fn members(self) -> usize {
-        self.tags() + self.count
+        self.scores() + self.count * SCORE
     }
 
     #[inline(always)]
@@ -323,15 +337,9 @@ impl LeafShape {
     }
 
     fn set_score(self, bytes: &mut [u8], index: usize, score: f64) {
-        let at = HEADER + index * SCORE;
+        let at = self.scores() + index * SCORE;
         bytes[at..at + SCORE].copy_from_slice(&score.to_le_bytes());
     }
-}
-
-#[inline(always)]
-fn score_at(bytes: &[u8], index: usize) -> f64 {
-    let at = HEADER + index * SCORE;
-    f64::from_le_bytes(*bytes[at..].first_chunk().expect("scores are whole"))
 }
 
 /// Adds `by` to each of the ends.
@@ -342,6 +350,8 @@ fn shift_ends(ends: &mut [u8], by: u16) {
     }
 }
 
+/// The length of a cache line in bytes.
+const LINE: usize = 64;
 const HEADER: usize = 4;
 const WIDE: u32 = 1 << 31;
 const SCORE: usize = 8;

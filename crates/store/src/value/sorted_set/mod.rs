@@ -264,6 +264,19 @@ impl SortedSet {
         }
     }
 
+    /// Calls `visit` with what [`Self::score`] returns for each member.
+    pub fn score_all(
+        &self,
+        members: &[&[u8]],
+        hasher: &Hasher,
+        mut visit: impl FnMut(Option<f64>),
+    ) {
+        for members in members.chunks(PREFETCHED) {
+            self.prefetch(members.iter().copied(), hasher);
+            members.iter().for_each(|member| visit(self.score(member, hasher)));
+        }
+    }
+
     /// How many elements come before the member's, and its score.
     pub fn rank(&self, member: &[u8], hasher: &Hasher) -> Option<(usize, f64)> {
         match self {
