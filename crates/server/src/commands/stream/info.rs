@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bobbin_resp::{Protocol, Reply};
-use bobbin_store::value::stream::{
-    ConsumerGroup, ConsumerNumber, IdMap, Pending, StreamLog, StreamNode,
-};
+use bobbin_store::value::stream::{ConsumerGroup, ConsumerNumber, Pending, StreamLog};
 use bobbin_store::value::{Stream, StreamId};
 
 use super::range::append_entry;
@@ -62,7 +60,9 @@ fn summary(reply: &mut Reply<'_>, stream: &Stream) {
     let log = stream.log();
     number(reply, "length", log.len() as i64);
     number(reply, "radix-tree-keys", log.nodes().len() as i64);
-    number(reply, "radix-tree-nodes", radix_tree_nodes(log.nodes()) as i64);
+    // The keys of Redis's tree are the first IDs of its nodes.
+    let keys = log.nodes().iter().map(|node| node.master().to_bytes());
+    number(reply, "radix-tree-nodes", radix_tree_nodes(keys, log.nodes().len()) as i64);
     named_id(reply, "last-generated-id", log.last_id);
     named_id(reply, "max-deleted-entry-id", log.max_deleted_id);
     number(reply, "entries-added", log.entries_added as i64);
@@ -295,15 +295,18 @@ fn named_id(reply: &mut Reply<'_>, name: &str, value: StreamId) {
     id::reply(reply, value);
 }
 
-/// How many nodes Redis's radix tree would have. It stores nodes by the bytes of their IDs. It has
-/// a node for each fork between keys, one for a common part before a fork, and for each key one for
-/// its end and one for its rest.
-fn radix_tree_nodes(nodes: &IdMap<StreamNode>) -> usize {
-    let keys = || nodes.iter().map(|node| node.master().to_bytes());
+/// How many nodes Redis's radix tree would have for keys, which come in order. Of many keys the
+/// first ones are looked at, and the result is an estimate: Redis has the number at hand.
+fn radix_tree_nodes(keys: impl Iterator<Item = [u8; 16]>, len: usize) -> usize {
+    let count = count_radix_tree_nodes(keys.take(COUNTED_KEYS_MAX));
+    if len > COUNTED_KEYS_MAX { count * len / COUNTED_KEYS_MAX } else { count }
+}
+
+/// Counts the nodes of Redis's radix tree for keys, which come in order. The tree has a node for
+/// each fork between keys, one for a common part before a fork, and for each key one for its end and
+/// one for its rest.
+fn count_radix_tree_nodes(keys: impl Iterator<Item = [u8; 16]>) -> usize {
     let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
-    if nodes.is_empty() {
-        return 1;
-    }
     let mut count = 0;
     // The forks on the path to the last key so far: at how many bytes they are.
     let mut forks: Vec<usize> = Vec::new();
@@ -311,7 +314,7 @@ fn radix_tree_nodes(nodes: &IdMap<StreamNode>) -> usize {
     let mut deepest = None;
     // A key's end, and its own part between the fork and the end.
     let leaf = |fork: Option<usize>| 1 + usize::from(fork.is_none_or(|fork| fork < 15));
-    for key in keys() {
+    for key in keys {
         if let Some(before) = before {
             let at = common(before, key);
             count += leaf(Some(deepest.map_or(at, |deepest: usize| deepest.max(at))));
@@ -331,6 +334,9 @@ fn radix_tree_nodes(nodes: &IdMap<StreamNode>) -> usize {
         }
         before = Some(key);
     }
+    if before.is_none() {
+        return 1;
+    }
     count += leaf(deepest);
     while let Some(fork) = forks.pop() {
         let leads = match forks.last() {
@@ -342,5 +348,36 @@ fn radix_tree_nodes(nodes: &IdMap<StreamNode>) -> usize {
     count
 }
 
+/// How many keys are looked at to count Redis's nodes.
+const COUNTED_KEYS_MAX: usize = 256;
 /// How many entries FULL shows by default.
 const ENTRIES_DEFAULT: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The keys of `count` nodes with 100 entries each, of which a millisecond has `rate`.
+    fn keys(count: usize, rate: usize) -> impl Iterator<Item = [u8; 16]> {
+        (0..count).map(move |node| {
+            let entry = node * 100;
+            StreamId { ms: 1_800_000_000_000 + (entry / rate) as u64, seq: (entry % rate) as u64 }
+                .to_bytes()
+        })
+    }
+
+    #[test]
+    fn nodes_of_many_keys_are_estimated() {
+        for rate in [1, 7, 100, 5000, 100_000] {
+            for len in [0, 1, 2, 100, COUNTED_KEYS_MAX] {
+                let exact = count_radix_tree_nodes(keys(len, rate));
+                assert_eq!(radix_tree_nodes(keys(len, rate), len), exact, "{len} keys");
+            }
+            for len in [COUNTED_KEYS_MAX + 1, 3000, 100_000] {
+                let exact = count_radix_tree_nodes(keys(len, rate)) as f64;
+                let estimate = radix_tree_nodes(keys(len, rate), len) as f64;
+                assert!((estimate / exact - 1.0).abs() < 0.1, "{rate}: {estimate} of {exact}");
+            }
+        }
+    }
+}

@@ -131,6 +131,7 @@ impl Index {
         mut visit: impl FnMut(SharedPosition),
     ) -> Option<u32> {
         if other.len / RATIO_MAX > self.len {
+            self.walk(from, count, |position, _| other.prefetch(position));
             return self.walk(from, count, |position, leaves| {
                 let others = other.leaves(position);
                 if let (Some(leaf), Some(other_leaf)) =

@@ -288,8 +288,13 @@ impl LargeSortedSet {
         hasher: &Hasher,
         mut visit: impl FnMut(&[u8]),
     ) -> Option<u32> {
-        self.index.walk_common(&other.index, from, count, |shared| {
-            let SharedPosition { position, leaf, other_leaf, is_single } = shared;
+        let mut shared = Vec::with_capacity(count);
+        let next = self.index.walk_common(&other.index, from, count, |position| {
+            self.leaves.get(position.leaf as usize).prefetch();
+            other.leaves.get(position.other_leaf as usize).prefetch();
+            shared.push(position);
+        });
+        for SharedPosition { position, leaf, other_leaf, is_single } in shared {
             let tag = tag(position);
             let has = |number: u32, member: &[u8]| {
                 other.leaves.get(number as usize).find(tag, member).is_some()
@@ -301,7 +306,7 @@ impl LargeSortedSet {
                         visit(element.member);
                     }
                 });
-                return;
+                continue;
             }
             let leaf = self.leaves.get(leaf as usize);
             let found = leaf.tagged(tag);
@@ -313,7 +318,8 @@ impl LargeSortedSet {
                     break;
                 }
             }
-        })
+        }
+        next
     }
 
     #[inline(always)]
