@@ -261,13 +261,8 @@ fn hash(stack: Stack) -> Returned {
         digest.update(piece);
     }
     let digest = digest.finalize();
-    stack.push_bytes(&hex(&digest));
+    stack.push_bytes(bobbin_text::hex(&digest).as_bytes());
     Ok(1)
-}
-
-fn hex(bytes: &[u8]) -> Vec<u8> {
-    let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn make_error(stack: Stack) -> Returned {

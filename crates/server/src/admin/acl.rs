@@ -2,12 +2,12 @@
 
 use bobbin_io::error_text;
 use bobbin_resp::Reply;
+use bobbin_text::hex;
 
 use crate::base::random::random_bytes;
 use crate::engine::acl::check::Asked;
 use crate::engine::acl::rules::{category, has_spaces, is_of};
 use crate::engine::acl::selector::Selector;
-use crate::engine::acl::user::hex;
 use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::row::flags::Categories;
@@ -161,7 +161,7 @@ fn genpass(call: &mut Call<'_>) -> Outcome {
     }
     let digits = (bits as usize).div_ceil(4);
     let random: [u8; GENPASS_MAX_BITS as usize / 8] = random_bytes();
-    call.reply.bulk(&hex(&random).as_bytes()[..digits]);
+    call.reply.bulk(&hex(&random[..digits.div_ceil(2)]).as_bytes()[..digits]);
     Ok(())
 }
 

@@ -151,7 +151,7 @@ impl Digest {
     }
 
     fn text(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        bobbin_text::hex(&self.0)
     }
 }
 

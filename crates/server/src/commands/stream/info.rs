@@ -14,23 +14,13 @@ use crate::engine::execution::slices::{SLICE, SLICED_MIN, reply_in_slices};
 
 pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
     let key = call.key(2)?;
+    // A key that does not exist is reported first.
+    let full = full_count(call);
     let Some(stream) = call.data.read_as::<Stream>(key)? else { return Err(Failure::NO_SUCH_KEY) };
-    let stream = stream.clone();
-    let full = match call.args.len() {
-        3 => None,
-        4 | 6 if call.word_is(3, "full") => match call.args.get(4) {
-            None => Some(ENTRIES_DEFAULT),
-            Some(_) if !call.word_is(4, "count") => return Err(group::syntax(call)),
-            Some(_) => Some(usize::try_from(call.integer(5)?).unwrap_or(ENTRIES_DEFAULT)),
-        },
-        _ => return Err(group::syntax(call)),
-    };
-    // Everything is read from a pinned stream, so no other client needs to wait.
-    call.end_reading();
-    let Some(count) = full else {
+    let Some(count) = full? else {
         let reply = &mut call.reply;
         reply.map(10);
-        summary(reply, &stream);
+        summary(reply, stream);
         number(reply, "groups", stream.groups().len() as i64);
         let log = stream.log();
         reply.bulk(b"first-entry");
@@ -45,6 +35,9 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
         }
         return Ok(());
     };
+    // All the rest is read from a pinned stream, so no other client needs to wait.
+    let stream = stream.clone();
+    call.end_reading();
     let count = if count == 0 { usize::MAX } else { count };
     let mut full = FullReply::new(stream, count, call.reply.protocol());
     if full.len() <= SLICED_MIN {
@@ -53,6 +46,19 @@ pub(super) fn stream(call: &mut Call<'_>) -> Outcome {
         reply_in_slices(call, move |reply| full.step(reply));
     }
     Ok(())
+}
+
+/// How many entries of each kind FULL shows at most, if the command has this option.
+fn full_count(call: &Call<'_>) -> Result<Option<usize>, Failure> {
+    match call.args.len() {
+        3 => Ok(None),
+        4 | 6 if call.word_is(3, "full") => match call.args.get(4) {
+            None => Ok(Some(ENTRIES_DEFAULT)),
+            Some(_) if !call.word_is(4, "count") => Err(group::syntax(call)),
+            Some(_) => Ok(Some(usize::try_from(call.integer(5)?).unwrap_or(ENTRIES_DEFAULT))),
+        },
+        _ => Err(group::syntax(call)),
+    }
 }
 
 /// The first part of the reply, with and without FULL.

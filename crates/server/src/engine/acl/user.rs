@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bobbin_text::hex;
 use sha2::{Digest, Sha256};
 
 use super::selector::Selector;
@@ -127,11 +128,6 @@ impl User {
 
 pub fn hash_password(password: &[u8]) -> PasswordHash {
     Sha256::digest(password).into()
-}
-
-/// In lower case.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
