@@ -18,6 +18,7 @@ use crate::engine::acl::Rights;
 use crate::engine::blocking::{self, WaiterEnd};
 use crate::engine::buffers::output::{Arena, ConnectionOutput};
 use crate::engine::client::Client;
+use crate::engine::client::connection::PARSED_MAX;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::Data;
 use crate::engine::command::job::Slice;
@@ -338,7 +339,7 @@ impl Embedded {
             // SAFETY: the batch is cleared before these bytes are dropped.
             let found = unsafe {
                 let parser = &mut session.parser;
-                self.batch.parse(rest, parser, &limits, &server.registry, &server.keyspace, &[])
+                self.batch.parse(rest, PARSED_MAX.into(), parser, &limits, server, &[])
             };
             let mut executor = Executor {
                 server,

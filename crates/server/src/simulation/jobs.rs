@@ -8,7 +8,7 @@ use crate::base::random::Random;
 use crate::engine::server::Switch;
 
 /// A process in which long commands pause often, with two large sets, and two clients.
-fn process() -> (SimulatedProcess, Peer, Peer) {
+pub(super) fn process() -> (SimulatedProcess, Peer, Peer) {
     let mut process = SimulatedProcess::new(1);
     let (client, admin) = (process.connect(0), process.connect(0));
     assert_eq!(process.ask(&admin, "ACL SETUSER default on nopass ~* &* +@all"), "+OK\r\n");
@@ -23,14 +23,14 @@ fn process() -> (SimulatedProcess, Peer, Peer) {
 }
 
 /// Has a client begin a command that goes on as a job.
-fn begin(process: &mut SimulatedProcess, client: &Peer, commands: &str) {
+pub(super) fn begin(process: &mut SimulatedProcess, client: &Peer, commands: &str) {
     client.send(commands.as_bytes());
     process.turn(0);
     assert_eq!(process.heard(client), "", "it is done at once");
 }
 
 /// Takes turns until a client hears something.
-fn wait(process: &mut SimulatedProcess, client: &Peer) -> String {
+pub(super) fn wait(process: &mut SimulatedProcess, client: &Peer) -> String {
     for _ in 0..100_000 {
         process.turns(1);
         let heard = process.heard(client);

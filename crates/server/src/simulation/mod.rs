@@ -28,6 +28,7 @@ mod replayed;
 mod reply;
 mod saving;
 mod scripts;
+mod searches;
 mod snapshots;
 mod stage;
 pub mod tasks;

@@ -11,15 +11,12 @@ use bobbin_resp::{Limits, ParseStep, Parser, ProtocolError};
 use bobbin_store::{KeyHash, Keyspace};
 
 use crate::engine::client::connection::large::OutsideArgument;
-use crate::engine::command::{Flags, Registered, Registry};
+use crate::engine::command::{Flags, Registered};
+use crate::engine::server::Server;
 
 /// How many commands have their keys prefetched together. Their three cache lines each must fit
 /// into the first-level cache, beside the data that executing them needs.
 const WINDOW: usize = 32;
-
-/// How many bytes of a connection are parsed at once. A command that begins within them is parsed
-/// to its end. The other connections have their turn before the rest is parsed.
-const PARSED_MAX: usize = 32 * 1024;
 
 /// A longer command, in bytes, is logged argument by argument: the log then shares the arguments
 /// instead of copying the whole command.
@@ -68,7 +65,7 @@ pub struct ParsedInput {
     /// How many more bytes the incomplete command needs, at least.
     pub wanted: usize,
     pub error: Option<ProtocolError>,
-    /// Parsing stopped at `PARSED_MAX`: there may be more commands.
+    /// Parsing stopped at the most bytes: there may be more commands.
     pub is_cut: bool,
     /// All the bytes. They do not really live for ever, see `Batch::args`.
     input: &'static [u8],
@@ -90,18 +87,18 @@ impl ParsedInput {
 }
 
 impl Batch {
-    /// Parses the complete commands of these bytes, as far as they begin within the first
-    /// [`PARSED_MAX`]. `outside` has the arguments of the first command that lie elsewhere.
+    /// Parses the complete commands of these bytes, as far as they begin within the first `most`
+    /// bytes. A command that begins within them is parsed to its end. `outside` has the arguments of the first command that lie elsewhere.
     ///
     /// # Safety
     /// The bytes, and those of `outside`, must stay in place unchanged until the next `clear`.
     pub unsafe fn parse(
         &mut self,
         input: &[u8],
+        most: usize,
         parser: &mut Parser,
         limits: &Limits,
-        registry: &Registry,
-        keyspace: &Keyspace,
+        server: &Server,
         outside: &[OutsideArgument],
     ) -> ParsedInput {
         // SAFETY: the caller keeps the bytes until `clear`, which empties `args`.
@@ -116,7 +113,7 @@ impl Batch {
             is_cut: false,
             input,
         };
-        let end = input.len().min(PARSED_MAX);
+        let end = input.len().min(most);
         while found.consumed < end {
             let (args, start) = (self.args.len(), found.consumed);
             match parser.next(input, &mut found.consumed, limits, &mut self.args) {
@@ -124,7 +121,7 @@ impl Batch {
                     let len = found.consumed - start;
                     let is_array = input[start] == b'*' && len <= WIRE_MAX;
                     let wire_len = if is_array { len as u32 } else { 0 };
-                    self.push(args, wire_len, found.consumed, registry, keyspace);
+                    self.push(args, wire_len, found.consumed, server);
                 }
                 Ok(ParseStep::CompleteOutside(numbers)) => {
                     let len = outside.iter().map(|outside| outside.bytes.len()).sum();
@@ -136,7 +133,7 @@ impl Batch {
                             unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
                         self.args[args + number] = bytes;
                     }
-                    self.push(args, 0, found.consumed, registry, keyspace);
+                    self.push(args, 0, found.consumed, server);
                 }
                 Ok(ParseStep::Empty) => {}
                 Ok(ParseStep::Inline(words)) => {
@@ -146,7 +143,7 @@ impl Batch {
                         self.args.push(word);
                     }
                     self.unquoted.push(words);
-                    self.push(args, 0, found.consumed, registry, keyspace);
+                    self.push(args, 0, found.consumed, server);
                 }
                 Ok(ParseStep::Incomplete { wanted }) => {
                     found.wanted = wanted;
@@ -165,14 +162,7 @@ impl Batch {
     }
 
     #[inline(always)]
-    fn push(
-        &mut self,
-        first_arg: usize,
-        wire_len: u32,
-        end: usize,
-        registry: &Registry,
-        keyspace: &Keyspace,
-    ) {
+    fn push(&mut self, first_arg: usize, wire_len: u32, end: usize, server: &Server) {
         let args = &self.args[first_arg..];
         if args.is_empty() {
             return;
@@ -181,7 +171,7 @@ impl Batch {
         let command = match self.last {
             Some((name, command)) if name == args[0] => Some(command),
             _ => {
-                let command = registry.find(args[0]);
+                let command = server.registry.find(args[0]);
                 self.last = command.map(|command| (args[0], command));
                 command
             }
@@ -191,8 +181,8 @@ impl Batch {
             && command.first_is_key
             && let Some(key) = args.get(1)
         {
-            first_hash = keyspace.hash(key);
-            keyspace.prefetch_shard(first_hash);
+            first_hash = server.keyspace.hash(key);
+            server.keyspace.prefetch_shard(first_hash);
         }
         let args = first_arg as u32..self.args.len() as u32;
         self.commands.push(ParsedCommand { command, args, first_hash, end, wire_len });

@@ -59,9 +59,9 @@ impl Worker {
         // it until `settle`.
         let found = unsafe {
             let input = std::slice::from_raw_parts(start, len);
-            let (registry, keyspace) = (&self.server.registry, &self.server.keyspace);
             let (parser, outside) = (&mut connection.parser, connection.large.complete());
-            self.batch.parse(input, parser, &limits, registry, keyspace, outside)
+            let most = connection.parsed_max.into();
+            self.batch.parse(input, most, parser, &limits, self.server, outside)
         };
         touch(&mut self.slots.touched, connection);
         let complete = !found.commands.is_empty();
@@ -131,6 +131,7 @@ impl Worker {
             connection.deferred = true;
             self.slots.deferred.push_back(span.slot);
         }
+        connection.fit_parsing(done.halted && span.found.consumed > done.end);
         if done.halted {
             // The commands that were not executed are parsed again later.
             connection.parser = Parser::default();

@@ -7,7 +7,7 @@ use bobbin_store::value::{CHUNK_LEN, StringRef};
 
 use crate::commands::string::{PinnedString, clamp, slice};
 use crate::engine::command::{Call, Failure, Outcome};
-use crate::engine::execution::slices::reply_in_slices;
+use crate::engine::execution::slices::integer_in_slices;
 
 pub(super) fn bitcount(call: &mut Call<'_>) -> Outcome {
     let wanted = BitRangeOptions::parse(call, 2)?;
@@ -82,16 +82,10 @@ impl BitLook {
 
     /// Replies with the answer, after the rest was read in slices if necessary.
     fn answer_in_slices(mut self, call: &mut Call<'_>, pinned: Option<PinnedString>) {
-        let Some(string) = pinned else {
-            call.reply.integer(self.answer());
-            return;
-        };
-        reply_in_slices(call, move |reply| {
-            let more = self.step(string.as_ref(), BITS_PER_STEP);
-            if !more {
-                reply.integer(self.answer());
-            }
-            more
+        integer_in_slices(call, pinned.is_some(), move || {
+            let more =
+                pinned.as_ref().is_some_and(|string| self.step(string.as_ref(), BITS_PER_STEP));
+            (!more).then(|| self.answer())
         });
     }
 

@@ -24,14 +24,14 @@ pub(super) fn linsert(call: &mut Call<'_>) -> Outcome {
         call.reply.integer(0);
         return Ok(());
     };
-    if list.len() > SLICED_MIN && call.may_leave_job {
+    let is_long = list.len() > SLICED_MIN && call.may_leave_job;
+    let most = if is_long { LOOKS } else { usize::MAX };
+    let (mut search, mut index) = (PositionSearch::first(), None);
+    if search.step(list, pivot, most, |found| index = Some(found)) {
         let (key, pinned, pivot) = (key.bytes.into(), list.clone(), pivot.into());
-        let search = PositionSearch::first();
-        let insertion = Insertion { key, pinned, pivot, after, limits, search, index: None };
+        let insertion = Insertion { key, pinned, pivot, after, limits, search, index };
         return change_in_slices(call, [1].into_iter(), insertion);
     }
-    let mut index = None;
-    PositionSearch::first().step(list, pivot, usize::MAX, |found| index = Some(found));
     let len = index.map(|index| insert(list, index + after, value, limits));
     note_inserted(call.data, &mut call.reply, key, len);
     Ok(())
@@ -122,7 +122,12 @@ pub(super) fn lrem(call: &mut Call<'_>) -> Outcome {
     let end = if count < 0 { End::Back } else { End::Front };
     let most = if count == 0 { usize::MAX } else { count.unsigned_abs() as usize };
     let removed = match call.data.write_as::<List>(key)? {
-        Some(list) if list.len() > SLICED_MIN && call.may_leave_job => {
+        // A search tells whether the elements are near. Only then they are removed in place.
+        Some(list)
+            if list.len() > SLICED_MIN
+                && call.may_leave_job
+                && PositionSearch::some(most, end).step(list, value, LOOKS, |_| {}) =>
+        {
             let draft = Draft::new(key.bytes, list);
             let (value, passed, removed) = (value.into(), 0, 0);
             let removing = ElementRemoval { draft, value, most, end, limits, passed, removed };

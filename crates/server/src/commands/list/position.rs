@@ -1,7 +1,7 @@
 //! LPOS.
 
 use bobbin_resp::{Aggregate, Reply};
-use bobbin_store::value::List;
+use bobbin_store::value::{End, List};
 
 use super::super::elements::TOO_LOW;
 use crate::engine::command::{Call, Failure, Outcome};
@@ -31,10 +31,17 @@ pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
         }
         return Ok(());
     };
-    if list.len().min(search.looks) > SLICED_MIN && call.may_leave_job {
+    let is_long = list.len().min(search.looks) > SLICED_MIN && call.may_leave_job;
+    let most = if is_long { LOOKS } else { usize::MAX };
+    let mut found = Vec::new();
+    if search.step(list, value, most, |index| found.push(index)) {
         let (list, value) = (list.clone(), value.to_vec());
         if is_array {
             elements_in_slices(call, Aggregate::Array, move |reply, count| {
+                for index in found.drain(..) {
+                    reply.integer(index as i64);
+                    *count += 1;
+                }
                 search.step(&list, &value, LOOKS, |index| {
                     reply.integer(index as i64);
                     *count += 1;
@@ -52,8 +59,6 @@ pub(super) fn lpos(call: &mut Call<'_>) -> Outcome {
         }
         return Ok(());
     }
-    let mut found = Vec::new();
-    search.step(list, value, usize::MAX, |index| found.push(index));
     if is_array {
         call.reply.array(found.len());
         found.iter().for_each(|&index| call.reply.integer(index as i64));
@@ -73,7 +78,13 @@ fn append_index(reply: &mut Reply<'_>, index: Option<usize>) {
 impl PositionSearch {
     /// A search for the first match.
     pub(super) const fn first() -> Self {
-        Self { skip: 0, backwards: false, left: 1, looks: usize::MAX, looked: 0 }
+        Self::some(1, End::Front)
+    }
+
+    /// A search for `count` matches from an end on.
+    pub(super) const fn some(count: usize, from: End) -> Self {
+        let backwards = matches!(from, End::Back);
+        Self { skip: 0, backwards, left: count, looks: usize::MAX, looked: 0 }
     }
 
     /// Parses LPOS's options. Also returns whether the reply is an array.
@@ -143,7 +154,8 @@ fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<us
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::from(error))
 }
 
-/// How many elements are examined between two looks at the clock. Each takes some nanoseconds.
+/// How many elements are examined between two looks at the clock, and before a search becomes a job.
+/// Each takes some nanoseconds.
 pub(super) const LOOKS: usize = 16 * SLICE;
 
 const RANK_ZERO: Failure = Failure::new(

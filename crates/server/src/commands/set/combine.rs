@@ -15,7 +15,7 @@ use super::super::elements::bulk;
 use super::limits;
 use crate::engine::command::{Call, Classes, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{
-    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, reply_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, integer_in_slices,
 };
 
 pub(super) fn sinter(call: &mut Call<'_>) -> Outcome {
@@ -195,24 +195,13 @@ pub(super) fn sintercard(call: &mut Call<'_>) -> Outcome {
     }
     let mut combined = Combined::of_keys(call, SetOperation::Inter, 2..end)?;
     let mut found = 0;
-    if combined.is_long() && call.may_leave_job {
-        reply_in_slices(call, move |reply| {
-            let more = combined.step(&mut |_| {
-                found += 1;
-                found < limit
-            });
-            if !more {
-                reply.integer(found as i64);
-            }
-            more
+    integer_in_slices(call, combined.is_long(), move || {
+        let more = combined.step(&mut |_| {
+            found += 1;
+            found < limit
         });
-        return Ok(());
-    }
-    combined.finish(|_| {
-        found += 1;
-        found < limit
+        (!more).then_some(found as i64)
     });
-    call.reply.integer(found as i64);
     Ok(())
 }
 

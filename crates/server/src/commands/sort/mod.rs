@@ -50,8 +50,10 @@ fn run(call: &mut Call<'_>, may_store: bool) -> Outcome {
         options.by = None;
     }
     options.collate(&call.server.config);
-    let answered = options.range(source.len()).len().saturating_mul(options.get.len());
-    if source.len().max(answered) > SLICED_MIN && call.may_leave_job {
+    let wanted = options.range(source.len()).len();
+    let answered = wanted.saturating_mul(options.get.len());
+    let loaded = if options.copies(&source) { wanted } else { source.len() };
+    if loaded.max(answered) > SLICED_MIN && call.may_leave_job {
         let keys = [1].into_iter().chain(options.store);
         let sliced = SlicedSort::new(call, key, source, &options);
         return change_in_slices(call, keys, sliced);

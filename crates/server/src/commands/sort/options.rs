@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bobbin_resp::parse_i64;
 
-use super::elements::Ordering;
+use super::elements::{Ordering, SortSource};
 use super::pattern::SortPattern;
 use crate::base::locale::Collation;
 use crate::config::Config;
@@ -115,6 +115,11 @@ impl<'a> SortOptions<'a> {
         let start = self.offset.clamp(0, len);
         let count = if self.count < 0 { len } else { self.count.min(len) };
         start as usize..(start + count).min(len) as usize
+    }
+
+    /// Whether the elements keep the source's order, so that only the wanted ones are looked at.
+    pub(super) const fn copies(&self, source: &SortSource) -> bool {
+        self.unsorted && !matches!(source, SortSource::Set(_))
     }
 
     pub(super) fn ordering(&self) -> Ordering {

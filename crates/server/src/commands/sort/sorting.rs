@@ -59,13 +59,10 @@ impl Sorting {
         hasher: &'static Hasher,
     ) -> Self {
         let wanted = options.range(source.len());
-        let phase = match source {
-            SortSource::List(_) | SortSource::SortedSet(_) if options.unsorted => {
-                Phase::Copy(wanted.start)
-            }
-            _ => Phase::Load(0),
+        let (phase, loaded) = match options.copies(&source) {
+            true => (Phase::Copy(wanted.start), 0),
+            false => (Phase::Load(0), source.len()),
         };
-        let loaded = if matches!(phase, Phase::Copy(_)) { 0 } else { source.len() };
         Self {
             source,
             hasher,

@@ -13,7 +13,7 @@ use super::limits;
 use super::range::{element, header, store};
 use crate::engine::command::{Call, Data, Failure, Outcome};
 use crate::engine::execution::slices::{
-    SLICE, SLICED_MIN, SlicedChange, change_in_slices, reply_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, integer_in_slices, reply_in_slices,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,17 +131,8 @@ pub(super) fn zintercard(call: &mut Call<'_>) -> Outcome {
     let mut count = Counting { inputs, place: SetPlace::default(), count: 0, limit, hasher };
     count.inputs.sort_by_key(|input| input.len());
     let work = count.inputs[0].len().saturating_mul(count.inputs.len());
-    if work < SLICED_MIN || !call.may_leave_job {
-        while count.step() {}
-        call.reply.integer(count.count as i64);
-        return Ok(());
-    }
-    reply_in_slices(call, move |reply| {
-        let more = count.step();
-        if !more {
-            reply.integer(count.count as i64);
-        }
-        more
+    integer_in_slices(call, work >= SLICED_MIN, move || {
+        (!count.step()).then_some(count.count as i64)
     });
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::read::stream_at;
 use super::{consumer, group, id};
 use crate::engine::command::{Call, Data, Failure, Key, Outcome};
 use crate::engine::execution::slices::{
-    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices,
+    SLICE, SLICED_MIN, SlicedChange, change_in_slices, elements_in_slices, ends_soon,
 };
 
 pub(super) fn xack(call: &mut Call<'_>) -> Outcome {
@@ -149,7 +149,11 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
     };
     let mut list = PendingList::new(&wanted, number, now_ms);
     let is_long = group.pending().len() > SLICED_MIN && wanted.may_be_long();
-    if is_long && call.may_leave_job {
+    let (start, header, mut written) = (call.reply.output().len(), call.reply.defer(), 0);
+    let mut step = || list.step(group, &mut call.reply, &mut written);
+    if is_long && call.may_leave_job && !ends_soon(&mut step) {
+        call.reply.truncate(start);
+        let mut list = PendingList::new(&wanted, number, now_ms);
         let (pinned, name) = (stream.cloned(), args[2].to_vec());
         elements_in_slices(call, Aggregate::Array, move |reply, written| {
             let group = pinned.as_ref().and_then(|stream| stream.groups().get(&name));
@@ -157,8 +161,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
         });
         return Ok(());
     }
-    let (header, mut written) = (call.reply.defer(), 0);
-    while list.step(group, &mut call.reply, &mut written) {}
+    while step() {}
     call.reply.finish_array(header, written);
     Ok(())
 }

@@ -30,10 +30,44 @@ pub const SLICED_MIN: usize = 4096;
 /// Elements that are processed between two looks at the time.
 pub const SLICE: usize = 64;
 
+/// Whether a search ends within its first steps, of about `SLICE` elements each. Most searches end
+/// soon, and a job would take longer than these. `step` returns whether there is more to do.
+pub fn ends_soon(mut step: impl FnMut() -> bool) -> bool {
+    (0..STEPS_AT_ONCE).any(|_| !step())
+}
+
+/// How many steps of a search are done at once before the rest becomes a job.
+const STEPS_AT_ONCE: usize = 16;
+
 /// Whether a command has many words, so that it must work in slices and leave the keys to other
 /// clients in between.
 pub fn has_many_words(call: &Call<'_>) -> bool {
     call.args.len() > SLICED_MIN && call.may_leave_job && !call.in_transaction
+}
+
+/// Answers an integer. If the work is long, all but the first steps are done in slices. `step` works
+/// on, and returns the answer once it is known.
+pub fn integer_in_slices(
+    call: &mut Call<'_>,
+    is_long: bool,
+    mut step: impl FnMut() -> Option<i64> + Send + 'static,
+) {
+    let mut answer = None;
+    let mut goes_on = || {
+        answer = step();
+        answer.is_none()
+    };
+    if !is_long || !call.may_leave_job {
+        while goes_on() {}
+    } else if !ends_soon(goes_on) {
+        reply_in_slices(call, move |reply| {
+            let answer = step();
+            answer.into_iter().for_each(|answer| reply.integer(answer));
+            answer.is_none()
+        });
+        return;
+    }
+    answer.into_iter().for_each(|answer| call.reply.integer(answer));
 }
 
 /// Makes a reply in slices. Each call of `step` appends about `SLICE` elements and returns whether

@@ -194,27 +194,17 @@ impl ChunkedList {
                 End::Back => count - 1 - offset,
             };
             looked += count;
-            let matches = self.count_equal(&path, value);
-            if matches == 0 {
+            let Some(at) = self.find_equal(&path, value, end) else {
                 passed += count;
                 continue;
-            }
-            // From the back, the elements that stay are the first ones of the chunk.
-            let removed = matches.min(most - total);
-            let mut skip = if end == End::Back { matches - removed } else { 0 };
-            let mut take = removed;
-            let chunk = self.tree.leaf_mut(&path, -(removed as isize));
-            chunk.retain(|item| {
-                if item != value || take == 0 {
-                    return true;
-                }
-                if skip > 0 {
-                    skip -= 1;
-                    return true;
-                }
-                take -= 1;
-                false
-            });
+            };
+            let removed = if most - total == 1 {
+                let chunk = self.tree.leaf_mut(&path, -1);
+                chunk.remove(at, chunk.after(at));
+                1
+            } else {
+                self.remove_equal_in(&path, value, most - total, end)
+            };
             total += removed;
             passed += count - removed;
             if removed == count && self.tree.leaves() > 1 {
@@ -225,6 +215,46 @@ impl ChunkedList {
         }
         *passed_before = passed;
         total
+    }
+
+    /// Where the first of a chunk's elements from an end on lies that equals a value.
+    fn find_equal(&self, path: &Path, value: Item<'_>, end: End) -> Option<usize> {
+        let chunk = self.tree.leaf(path);
+        let len = chunk.bytes().len();
+        let mut next = if end == End::Front { 0 } else { len };
+        loop {
+            let at = match end {
+                End::Front if next < len => next,
+                End::Back if next > 0 => chunk.before(next),
+                _ => return None,
+            };
+            if chunk.item(at) == value {
+                return Some(at);
+            }
+            next = if end == End::Front { chunk.after(at) } else { at };
+        }
+    }
+
+    /// Removes up to `most` of a chunk's elements that equal a value, from an end on. Returns how
+    /// many.
+    fn remove_equal_in(&mut self, path: &Path, value: Item<'_>, most: usize, end: End) -> usize {
+        let matches = self.count_equal(path, value);
+        let removed = matches.min(most);
+        // From the back, the elements that stay are the first ones of the chunk.
+        let mut skip = if end == End::Back { matches - removed } else { 0 };
+        let mut take = removed;
+        self.tree.leaf_mut(path, -(removed as isize)).retain(|item| {
+            if item != value || take == 0 {
+                return true;
+            }
+            if skip > 0 {
+                skip -= 1;
+                return true;
+            }
+            take -= 1;
+            false
+        });
+        removed
     }
 
     fn count_equal(&self, path: &Path, value: Item<'_>) -> usize {

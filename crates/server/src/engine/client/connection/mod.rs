@@ -22,6 +22,9 @@ pub struct Connection {
     pub token: Token,
     pub client: Client,
     pub parser: Parser,
+    /// How many bytes are parsed at once. The other connections have their turn before the rest is
+    /// parsed.
+    pub parsed_max: u16,
     /// Bytes of commands that are incomplete or have to wait.
     pub input: ConnectionInput,
     /// Large arguments of the arriving command, which are not in `input`.
@@ -53,6 +56,11 @@ pub enum Reading {
     Paused,
 }
 
+/// The most bytes of a connection that are parsed at once.
+pub const PARSED_MAX: u16 = 32 * 1024;
+/// The fewest, some ten commands.
+const PARSED_MIN: u16 = 512;
+
 impl Connection {
     pub fn new(socket: OwnedFd, token: Token, client: Client) -> Self {
         Self {
@@ -60,6 +68,7 @@ impl Connection {
             token,
             client,
             parser: Parser::default(),
+            parsed_max: PARSED_MAX,
             input: ConnectionInput::default(),
             large: LargeArguments::default(),
             output: ConnectionOutput::default(),
@@ -71,6 +80,17 @@ impl Connection {
             closing: false,
             moving: false,
         }
+    }
+
+    /// Notes whether commands were parsed in vain, because one before them has to be waited for. A
+    /// pipeline of such commands would be parsed to its end for each of them, so less is parsed at
+    /// first.
+    #[inline]
+    pub fn fit_parsing(&mut self, in_vain: bool) {
+        self.parsed_max = match in_vain {
+            true => PARSED_MIN,
+            false => self.parsed_max.saturating_mul(2).min(PARSED_MAX),
+        };
     }
 
     /// Adds replies of this turn behind the connection's earlier ones.
