@@ -1,6 +1,6 @@
 //! Numbers as text, as Redis reads and writes them: in requests, in replies and inside values. And
-//! the system's errors as text, bytes in base 16, which known word a mistyped one stands for, and text
-//! in lines.
+//! the system's errors as text, bytes in base 16, which known word a mistyped one stands for, and
+//! text in lines.
 
 #![forbid(unsafe_code)]
 

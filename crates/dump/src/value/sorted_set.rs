@@ -77,8 +77,8 @@ fn read_elements(
     let count = Length::read_plain(input)?;
     // Damage may say any number. Room for very many is not made at once.
     let mut set = SortedSet::for_elements(count, 0, limits);
-    // A small set gets all elements at once, as it would be looked through for each of them. A large
-    // one gets as many as it prefetches.
+    // A small set gets all elements at once, as it would be looked through for each of them. A
+    // large one gets as many as it prefetches.
     let at_once = if count <= limits.packed_entries { count } else { PREFETCHED };
     let mut elements = Vec::new();
     let mut left = count;

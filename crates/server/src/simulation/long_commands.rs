@@ -44,7 +44,7 @@ impl Keys {
         }
         for (key, byte) in [("bits", "5"), ("more_bits", "x")] {
             self.ask(&["SETRANGE", key, "0", &byte.repeat(700_000)]);
-            self.ask(&["SETRANGE", key, "1100000", byte]);
+            self.ask(&["SETRANGE", key, "2200000", byte]);
         }
         for at in 0..100 {
             for dense in ["", "dense"] {

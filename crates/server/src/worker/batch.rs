@@ -88,7 +88,8 @@ impl ParsedInput {
 
 impl Batch {
     /// Parses the complete commands of these bytes, as far as they begin within the first `most`
-    /// bytes. A command that begins within them is parsed to its end. `outside` has the arguments of the first command that lie elsewhere.
+    /// bytes. A command that begins within them is parsed to its end. `outside` has the arguments
+    /// of the first command that lie elsewhere.
     ///
     /// # Safety
     /// The bytes, and those of `outside`, must stay in place unchanged until the next `clear`.

@@ -154,8 +154,8 @@ fn non_negative(call: &Call<'_>, index: usize, error: &'static str) -> Result<us
     number.and_then(|number| usize::try_from(number).ok()).ok_or_else(|| Failure::from(error))
 }
 
-/// How many elements are examined between two looks at the clock, and before a search becomes a job.
-/// Each takes some nanoseconds.
+/// How many elements are examined between two looks at the clock, and before a search becomes a
+/// job. Each takes some nanoseconds.
 pub(super) const LOOKS: usize = 16 * SLICE;
 
 const RANK_ZERO: Failure = Failure::new(

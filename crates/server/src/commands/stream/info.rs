@@ -309,8 +309,8 @@ fn radix_tree_nodes(keys: impl Iterator<Item = [u8; 16]>, len: usize) -> usize {
 }
 
 /// Counts the nodes of Redis's radix tree for keys, which come in order. The tree has a node for
-/// each fork between keys, one for a common part before a fork, and for each key one for its end and
-/// one for its rest.
+/// each fork between keys, one for a common part before a fork, and for each key one for its end
+/// and one for its rest.
 fn count_radix_tree_nodes(keys: impl Iterator<Item = [u8; 16]>) -> usize {
     let common = |a: [u8; 16], b: [u8; 16]| a.iter().zip(&b).take_while(|(a, b)| a == b).count();
     let mut count = 0;

@@ -45,8 +45,8 @@ pub fn has_many_words(call: &Call<'_>) -> bool {
     call.args.len() > SLICED_MIN && call.may_leave_job && !call.in_transaction
 }
 
-/// Answers an integer. If the work is long, all but the first steps are done in slices. `step` works
-/// on, and returns the answer once it is known.
+/// Answers an integer. If the work is long, all but the first steps are done in slices. `step`
+/// works on, and returns the answer once it is known.
 pub fn integer_in_slices(
     call: &mut Call<'_>,
     is_long: bool,
