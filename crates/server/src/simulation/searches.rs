@@ -4,6 +4,7 @@ use bobbin_io::Peer;
 
 use super::jobs::{begin, process, wait};
 use super::process::SimulatedProcess;
+use super::ticks;
 
 /// A process with a list of 10,000 elements, a sparse string of 20 MB, a stream with 10,000 pending
 /// entries, and two large sets with the same members.
@@ -36,6 +37,7 @@ fn process_to_search() -> (SimulatedProcess, Peer) {
 #[test]
 fn a_search_that_ends_soon_is_done_at_once() {
     let (mut process, client) = process_to_search();
+    ticks::jump(None);
     process.pass(10);
     for (command, reply) in [
         ("LPOS list e0900", ":900\r\n"),

@@ -151,7 +151,7 @@ pub(super) fn xpending(call: &mut Call<'_>) -> Outcome {
     let is_long = group.pending().len() > SLICED_MIN && wanted.may_be_long();
     let (start, header, mut written) = (call.reply.output().len(), call.reply.defer(), 0);
     let mut step = || list.step(group, &mut call.reply, &mut written);
-    if is_long && call.may_leave_job && !ends_soon(&mut step) {
+    if is_long && call.may_leave_job && !ends_soon(call.server, &mut step) {
         call.reply.truncate(start);
         let mut list = PendingList::new(&wanted, number, now_ms);
         let (pinned, name) = (stream.cloned(), args[2].to_vec());

@@ -14,6 +14,7 @@ use bobbin_store::value::Drafted;
 use bobbin_store::{NewValue, OwnedEntry};
 
 use super::admission::check_finish;
+use crate::base::clock::ticks;
 use crate::engine::blocking::{Wait, Waiting};
 use crate::engine::buffers::output::Arena;
 use crate::engine::buffers::pieces::{PIECE, Pieces, move_to};
@@ -30,14 +31,21 @@ pub const SLICED_MIN: usize = 4096;
 /// Elements that are processed between two looks at the time.
 pub const SLICE: usize = 64;
 
-/// Whether a search ends within its first steps, of about `SLICE` elements each. Most searches end
-/// soon, and a job would take longer than these. `step` returns whether there is more to do.
-pub fn ends_soon(mut step: impl FnMut() -> bool) -> bool {
-    (0..STEPS_AT_ONCE).any(|_| !step())
+/// Whether a search ends within [`SOON_US`]. Most searches end soon, and to make jobs of them would
+/// take longer. `step` returns whether there is more to do.
+pub fn ends_soon(server: &Server, mut step: impl FnMut() -> bool) -> bool {
+    let late_at = ticks() + server.clock.ticks(SOON_US);
+    while step() {
+        if ticks() >= late_at {
+            return false;
+        }
+    }
+    true
 }
 
-/// How many steps of a search are done at once before the rest becomes a job.
-const STEPS_AT_ONCE: usize = 16;
+/// How long a search may take before the rest of it becomes a job, in microseconds. A job alone
+/// takes as long.
+const SOON_US: u64 = 20;
 
 /// Whether a command has many words, so that it must work in slices and leave the keys to other
 /// clients in between.
@@ -45,8 +53,8 @@ pub fn has_many_words(call: &Call<'_>) -> bool {
     call.args.len() > SLICED_MIN && call.may_leave_job && !call.in_transaction
 }
 
-/// Answers an integer. If the work is long, all but the first steps are done in slices. `step`
-/// works on, and returns the answer once it is known.
+/// Answers an integer. If the work is long and does not end soon, the rest of it is done in slices.
+/// `step` works on, and returns the answer once it is known.
 pub fn integer_in_slices(
     call: &mut Call<'_>,
     is_long: bool,
@@ -59,7 +67,7 @@ pub fn integer_in_slices(
     };
     if !is_long || !call.may_leave_job {
         while goes_on() {}
-    } else if !ends_soon(goes_on) {
+    } else if !ends_soon(call.server, goes_on) {
         reply_in_slices(call, move |reply| {
             let answer = step();
             answer.into_iter().for_each(|answer| reply.integer(answer));
