@@ -65,7 +65,7 @@ pub struct ParsedInput {
     /// How many more bytes the incomplete command needs, at least.
     pub wanted: usize,
     pub error: Option<ProtocolError>,
-    /// Parsing stopped at the most bytes: there may be more commands.
+    /// Parsing stopped because enough bytes were parsed: there may be more commands.
     pub is_cut: bool,
     /// All the bytes. They do not really live for ever, see `Batch::args`.
     input: &'static [u8],

@@ -131,7 +131,8 @@ impl Worker {
             connection.deferred = true;
             self.slots.deferred.push_back(span.slot);
         }
-        connection.fit_parsing(done.halted && span.found.consumed > done.end);
+        let in_vain = if done.halted { span.found.consumed - done.end } else { 0 };
+        connection.fit_parsing(done.end, in_vain);
         if done.halted {
             // The commands that were not executed are parsed again later.
             connection.parser = Parser::default();

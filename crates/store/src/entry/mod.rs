@@ -33,7 +33,7 @@ use std::mem::{ManuallyDrop, offset_of};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::value::prefetch::prefetch;
+use crate::value::prefetch::{LINE, prefetch};
 use crate::value::{
     AnyCollection, CHUNKED_LEN_MIN, ChunkedString, Collection, CollectionRef, Defragmenter,
     Encoding, Hash, List, SLOT, Set, SortedSet, Stream, StringRef, ValueType,
@@ -54,8 +54,6 @@ pub const KEY_LEN_MAX: usize = u32::MAX as usize;
 const EMBSTR_ROOM: usize = 113;
 /// A key of this length or more takes two more bytes of that room.
 const EMBSTR_LONG_KEY: usize = 32;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 /// How many cache lines of a value are prefetched for a copy.
 const LINES_AHEAD: usize = 4;
 /// The longest 64-bit integer: digits and sign.

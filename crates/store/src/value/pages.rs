@@ -475,5 +475,6 @@ const POSITION_SHIFT: u32 = 16;
 const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);
 /// How many keys are worth prefetching together.
 pub const PREFETCHED: usize = 16;
-/// Prefetching pays only in a table with at least this many records, about a core's own cache.
-const PREFETCHED_MIN: usize = 4096;
+/// Prefetching pays only in a table or a sorted set with at least this many elements, which is
+/// about a core's own cache.
+pub(super) const PREFETCHED_MIN: usize = 4096;

@@ -1,5 +1,8 @@
 //! Prefetching.
 
+/// The length of a cache line in bytes.
+pub(crate) const LINE: usize = 64;
+
 /// Fetches a cache line into the core's cache.
 #[inline(always)]
 pub(crate) fn prefetch(pointer: *const u8) {

@@ -34,7 +34,7 @@ use super::super::owners::Owners;
 use super::super::tags::{self, GROUP};
 use super::record::{self, NewRecord, RecordText, TableRecord};
 use crate::value::Defragmenter;
-use crate::value::prefetch::prefetch;
+use crate::value::prefetch::{LINE, prefetch};
 
 /// Records whose hashes lie close together. The pointer may lie at any address (see `SLOT`).
 #[repr(Rust, packed)]
@@ -278,7 +278,7 @@ impl Page {
         merged
     }
 
-    /// Prefetches what a search reads first.
+    /// Prefetches what a search reads first: header and tags lie on two lines.
     #[inline(always)]
     pub(super) fn prefetch(&self) {
         let start = self.block.as_ptr().cast::<u8>();
@@ -669,8 +669,6 @@ const COUNT_MIN: usize = 8;
 const LIVE_MAX: usize = 4096;
 /// A longer block has offsets of 32 bits.
 const NARROW_MAX: usize = 1 << 16;
-/// The length of a cache line. Header and tags lie on two.
-const LINE: usize = 64;
 const HEADER: usize = size_of::<PageHeader>();
 const _: () = assert!(HEADER == 32);
 

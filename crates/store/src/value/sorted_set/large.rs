@@ -10,7 +10,7 @@ use crate::value::Defragmenter;
 use crate::value::cow::Cow;
 use crate::value::defrag::Movable;
 use crate::value::directory::Directory;
-use crate::value::pages::PREFETCHED;
+use crate::value::pages::{PREFETCHED, PREFETCHED_MIN};
 use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
 
@@ -583,7 +583,5 @@ const LEAF_LEN_MAX: usize = 1536 - 16;
 const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;
 /// The most bytes of a merged leaf, so that it is not split again soon.
 const LEAF_LEN_MERGED: usize = LEAF_LEN_MAX * 3 / 4;
-/// From this number of elements on, members are prefetched.
-const PREFETCHED_MIN: usize = 4096;
 /// How many leaves are looked at to estimate all of them.
 const SAMPLE: usize = 64;

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 
 use crate::value::Defragmenter;
 use crate::value::defrag::Movable;
+use crate::value::prefetch::LINE;
 use crate::value::shared_block::SharedBlock;
 use crate::value::tags::{self, TagMatches};
 
@@ -350,8 +351,6 @@ fn shift_ends(ends: &mut [u8], by: u16) {
     }
 }
 
-/// The length of a cache line in bytes.
-const LINE: usize = 64;
 const HEADER: usize = 4;
 const WIDE: u32 = 1 << 31;
 const SCORE: usize = 8;

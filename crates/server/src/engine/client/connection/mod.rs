@@ -82,15 +82,12 @@ impl Connection {
         }
     }
 
-    /// Notes whether commands were parsed in vain, because one before them has to be waited for. A
-    /// pipeline of such commands would be parsed to its end for each of them, so less is parsed at
-    /// first.
+    /// Notes how many bytes of commands were executed, and how many were parsed in vain, because a
+    /// command before them has to be waited for. A pipeline of such commands would be parsed to its
+    /// end for each of them, so less is parsed at first.
     #[inline]
-    pub fn fit_parsing(&mut self, in_vain: bool) {
-        self.parsed_max = match in_vain {
-            true => PARSED_MIN,
-            false => self.parsed_max.saturating_mul(2).min(PARSED_MAX),
-        };
+    pub const fn fit_parsing(&mut self, executed: usize, in_vain: usize) {
+        self.parsed_max = fitting(self.parsed_max, executed, in_vain);
     }
 
     /// Adds replies of this turn behind the connection's earlier ones.
@@ -204,5 +201,39 @@ impl Connection {
         let waits =
             client.long_command.is_some() || client.is_postponed() || client.blocked.is_some();
         waits || self.deferred || self.closing || self.moving
+    }
+}
+
+/// How many bytes to parse next: see [`Connection::fit_parsing`].
+const fn fitting(parsed_max: u16, executed: usize, in_vain: usize) -> u16 {
+    if in_vain > executed {
+        PARSED_MIN
+    } else if parsed_max < PARSED_MAX {
+        2 * parsed_max
+    } else {
+        PARSED_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipeline of 20,000 commands of 32 bytes, of which one in `each` has to be waited for.
+    #[test]
+    fn no_pipeline_is_parsed_many_times() {
+        const LEN: usize = 32;
+        for each in [1, 2, 10, 50, 500, 5000] {
+            let (mut parsed_max, mut next, mut parsed) = (PARSED_MAX, 0, 0);
+            while next < 20_000 {
+                let count = (parsed_max as usize / LEN).min(20_000 - next);
+                let halt = count.min(each - next % each);
+                parsed += count;
+                next += halt;
+                parsed_max = fitting(parsed_max, halt * LEN, (count - halt) * LEN);
+            }
+            let waits = 20_000 / each;
+            assert!(parsed <= 4 * 20_000 + 16 * waits, "{each}: {parsed} were parsed");
+        }
     }
 }
