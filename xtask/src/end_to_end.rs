@@ -1,7 +1,7 @@
-//! The end-to-end tests, three programs at a time: much of their time they wait. Those of a program
-//! run one after the other.
+//! The end-to-end tests, three files at a time: much of their time they wait. Those of a file run
+//! one after the other, in a process of their own.
 //!
-//! Servers, clients and disks share a machine, so a test may fail by chance. In CI a program that
+//! Servers, clients and disks share a machine, so a test may fail by chance. In CI a file that
 //! fails is run twice more, alone. It is *unsteady* if it then succeeds both times: this fails no
 //! run, so that one fault does not stop all work, but the summary names it, and what it wrote is
 //! above. An unsteady test has found a fault, its own or the server's.
@@ -16,17 +16,19 @@ use serde_json::Value;
 
 use crate::shell::{self, TaskResult};
 
-/// One program of tests.
-struct Program {
-    /// Its package and its own name.
+/// One file of tests. Many files are one program: to link each of them takes longer than to run it.
+struct TestFile {
+    /// Its package and its modules: `testkit/replication/link`, `cli/shell`.
     name: String,
-    path: PathBuf,
-    /// Where it runs: the package's folder.
+    program: PathBuf,
+    /// What the program calls the tests.
+    tests: Vec<String>,
+    /// Where they run: the package's folder.
     folder: PathBuf,
 }
 
-/// Runs the tests of all programs whose names contain one of these; of all if there are none. They
-/// are `#[ignore]`d for a plain `cargo test`, as they need what `cargo xtask peers` installs.
+/// Runs the tests of all files whose names contain one of these; of all if there are none. They are
+/// `#[ignore]`d for a plain `cargo test`, as they need what `cargo xtask peers` installs.
 pub(crate) fn run(names: &[&str]) -> TaskResult {
     no_failures(&run_once(named(names)?))
 }
@@ -36,48 +38,47 @@ pub(crate) fn build(names: &[&str]) -> TaskResult {
     named(names).map(drop)
 }
 
-fn named(names: &[&str]) -> Result<Vec<Program>, String> {
-    let is_wanted = |program: &Program| {
-        names.is_empty() || names.iter().any(|name| program.name.contains(name))
-    };
-    let programs: Vec<Program> = programs()?.into_iter().filter(is_wanted).collect();
-    if programs.is_empty() { Err("no test has such a name".to_owned()) } else { Ok(programs) }
+fn named(names: &[&str]) -> Result<Vec<TestFile>, String> {
+    let is_wanted =
+        |file: &TestFile| names.is_empty() || names.iter().any(|name| file.name.contains(name));
+    let files: Vec<TestFile> = files()?.into_iter().filter(is_wanted).collect();
+    if files.is_empty() { Err("no file of tests has such a name".to_owned()) } else { Ok(files) }
 }
 
-/// Runs all tests, as CI does; returns the names of the programs that are unsteady.
+/// Runs all tests, as CI does; returns the names of the files that are unsteady.
 pub(crate) fn run_all() -> Result<Vec<String>, String> {
     let (unsteady, failed): (Vec<_>, Vec<_>) =
-        run_once(programs()?).into_iter().partition(Program::is_unsteady);
+        run_once(files()?).into_iter().partition(TestFile::is_unsteady);
     no_failures(&failed)?;
-    Ok(unsteady.into_iter().map(|program| program.name).collect())
+    Ok(unsteady.into_iter().map(|file| file.name).collect())
 }
 
-fn no_failures(failed: &[Program]) -> TaskResult {
-    let names: Vec<_> = failed.iter().map(|program| program.name.as_str()).collect();
+fn no_failures(failed: &[TestFile]) -> TaskResult {
+    let names: Vec<_> = failed.iter().map(|file| file.name.as_str()).collect();
     if names.is_empty() { Ok(()) } else { Err(format!("failed: {}", names.join(", "))) }
 }
 
-/// Runs programs, and returns those that fail.
-fn run_once(programs: Vec<Program>) -> Vec<Program> {
+/// Runs files of tests, and returns those that fail.
+fn run_once(files: Vec<TestFile>) -> Vec<TestFile> {
     let (alone, mut together): (Vec<_>, Vec<_>) =
-        programs.into_iter().partition(|program| ALONE.contains(&program.name.as_str()));
-    together.sort_by_key(Program::rank);
+        files.into_iter().partition(|file| ALONE.contains(&file.name.as_str()));
+    together.sort_by_key(TestFile::rank);
     let mut failed = run_in_lanes(together, LANES);
     failed.extend(run_in_lanes(alone, 1));
     failed
 }
 
-/// Runs programs, `lanes` of them at a time, and returns those that fail.
-fn run_in_lanes(programs: Vec<Program>, lanes: usize) -> Vec<Program> {
-    let programs = Mutex::new(programs.into_iter());
-    let next = || programs.lock().expect("no lane panics").next();
+/// Runs files of tests, `lanes` of them at a time, and returns those that fail.
+fn run_in_lanes(files: Vec<TestFile>, lanes: usize) -> Vec<TestFile> {
+    let files = Mutex::new(files.into_iter());
+    let next = || files.lock().expect("no lane panics").next();
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..lanes {
             scope.spawn(|| {
-                while let Some(program) = next() {
-                    if !program.report() {
-                        failed.lock().expect("no lane panics").push(program);
+                while let Some(file) = next() {
+                    if !file.report() {
+                        failed.lock().expect("no lane panics").push(file);
                     }
                 }
             });
@@ -86,30 +87,63 @@ fn run_in_lanes(programs: Vec<Program>, lanes: usize) -> Vec<Program> {
     failed.into_inner().expect("no lane panics")
 }
 
-/// Builds all programs of tests, and says where they are. Of the whole workspace, as that is what
-/// `cargo xtask test` has built: of fewer packages Cargo would unite fewer features, and build the
-/// tests again.
-fn programs() -> Result<Vec<Program>, String> {
+/// Builds all programs of tests, and says which files they are made of. Of the whole workspace, as
+/// that is what `cargo xtask test` has built: of fewer packages Cargo would unite fewer features,
+/// and build the tests again.
+fn files() -> Result<Vec<TestFile>, String> {
     let mut build = shell::cargo(&["test", "--workspace", "--quiet", "--no-run", "--test", "*"]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = shell::output(&mut build)?;
     let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(messages.filter_map(|message| program(&message)).collect())
+    let mut files = Vec::new();
+    for program in messages.filter_map(|message| Program::of(&message)) {
+        files.extend(program.files()?);
+    }
+    Ok(files)
 }
 
-/// The program of tests that a message of Cargo's is about.
-fn program(message: &Value) -> Option<Program> {
-    let target = &message["target"];
-    let is_test = target["kind"].as_array()?.iter().any(|kind| kind == "test");
-    let path = PathBuf::from(message["executable"].as_str().filter(|_| is_test)?);
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
-    let package = folder.file_name()?.to_string_lossy();
-    let name = format!("{package}/{}", target["name"].as_str()?);
-    Some(Program { name, path, folder })
+/// A program of tests.
+struct Program {
+    name: String,
+    path: PathBuf,
+    /// The folder of its package.
+    folder: PathBuf,
 }
 
 impl Program {
-    /// Programs of a low rank begin early.
+    /// The program that a message of Cargo's is about.
+    fn of(message: &Value) -> Option<Self> {
+        let target = &message["target"];
+        let is_test = target["kind"].as_array()?.iter().any(|kind| kind == "test");
+        let path = PathBuf::from(message["executable"].as_str().filter(|_| is_test)?);
+        let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_owned();
+        Some(Self { name: target["name"].as_str()?.to_owned(), path, folder })
+    }
+
+    /// Its files that have end-to-end tests.
+    fn files(self) -> Result<Vec<TestFile>, String> {
+        let list = shell::output(Command::new(&self.path).args(["--list", "--ignored"]))?;
+        let package = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let mut files: Vec<TestFile> = Vec::new();
+        for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+            let modules = test.rsplit_once("::").map_or(&*self.name, |(modules, _)| modules);
+            let name = format!("{package}/{}", modules.replace("::", "/"));
+            match files.iter_mut().find(|file| file.name == name) {
+                Some(file) => file.tests.push(test.to_owned()),
+                None => files.push(TestFile {
+                    name,
+                    program: self.path.clone(),
+                    tests: vec![test.to_owned()],
+                    folder: self.folder.clone(),
+                }),
+            }
+        }
+        Ok(files)
+    }
+}
+
+impl TestFile {
+    /// Files of a low rank begin early.
     fn rank(&self) -> usize {
         LONGEST.iter().position(|name| *name == self.name).unwrap_or(LONGEST.len())
     }
@@ -148,8 +182,9 @@ impl Program {
         let mut path = std::env::temp_dir();
         path.push(format!("bobbin-{}-{}", self.name.replace('/', "-"), std::process::id()));
         let file = std::fs::File::create(&path)?;
-        let mut child = Command::new(&self.path)
-            .args(["--ignored", "--test-threads=1"])
+        let mut child = Command::new(&self.program)
+            .args(["--ignored", "--test-threads=1", "--exact"])
+            .args(&self.tests)
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
@@ -179,13 +214,12 @@ const LANES: usize = 3;
 const RUNS_AFTER_FAILURE: usize = 2;
 /// What needs the machine for itself: it counts how often one client is served while a command of
 /// another one runs.
-const ALONE: [&str; 1] = ["testkit/heavy"];
-/// The programs that take longest. They begin first, so that none runs long after the others.
-const LONGEST: [&str; 6] = [
+const ALONE: [&str; 1] = ["testkit/latency/heavy"];
+/// The files that take longest. They begin first, so that none runs long after the others.
+const LONGEST: [&str; 5] = [
     "benchmark/pages",
-    "cli/end_to_end",
-    "testkit/history",
-    "testkit/slices",
+    "testkit/consistency/history",
+    "testkit/latency/slices",
     "benchmark/options",
     "benchmark/connections",
 ];
@@ -198,8 +232,8 @@ mod tests {
 
     use super::*;
 
-    /// A program that fails in these of its runs.
-    fn program(name: &str, failing: &str) -> Program {
+    /// A file of tests that fails in these of its runs.
+    fn file(name: &str, failing: &str) -> TestFile {
         let mut folder = std::env::temp_dir();
         folder.push(format!("bobbin-xtask-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder is made");
@@ -211,25 +245,22 @@ mod tests {
         std::fs::write(&path, script).expect("it is written");
         let mode = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(&path, mode).expect("it may be run");
-        Program { name: format!("test/{name}"), path, folder }
+        TestFile { name: format!("test/{name}"), program: path, tests: Vec::new(), folder }
     }
 
     #[test]
     fn what_fails_once_is_unsteady_and_what_fails_again_fails() {
-        let programs = [("never", "0"), ("once", "1"), ("twice", "1|3"), ("always", "*")];
-        let programs = programs.map(|(name, failing)| program(name, failing));
-        let folders: Vec<_> = programs.iter().map(|program| program.folder.clone()).collect();
-        let failed = run_once(programs.into());
+        let files = [("never", "0"), ("once", "1"), ("twice", "1|3"), ("always", "*")];
+        let files = files.map(|(name, failing)| file(name, failing));
+        let folders: Vec<_> = files.iter().map(|file| file.folder.clone()).collect();
+        let failed = run_once(files.into());
         let (unsteady, failed): (Vec<_>, Vec<_>) =
-            failed.into_iter().partition(Program::is_unsteady);
+            failed.into_iter().partition(TestFile::is_unsteady);
         folders.iter().for_each(|folder| std::fs::remove_dir_all(folder).expect("it goes"));
-        let mut names: Vec<_> = failed.iter().map(|program| program.name.as_str()).collect();
+        let mut names: Vec<_> = failed.iter().map(|file| file.name.as_str()).collect();
         names.sort_unstable();
         assert_eq!(names, ["test/always", "test/twice"]);
-        assert_eq!(
-            unsteady.iter().map(|program| &*program.name).collect::<Vec<_>>(),
-            ["test/once"]
-        );
+        assert_eq!(unsteady.iter().map(|file| &*file.name).collect::<Vec<_>>(), ["test/once"]);
         assert!(no_failures(&failed).is_err());
         assert!(no_failures(&[]).is_ok());
     }

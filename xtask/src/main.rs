@@ -178,7 +178,7 @@ fn monitoring() -> TaskResult {
     if !shell::works("prometheus", &["--version"]) || !shell::works(program, &["--version"]) {
         shell::install_packages(&["prometheus", program])?;
     }
-    end_to_end::run(&["testkit/monitoring"])
+    end_to_end::run(&["testkit/process/monitoring"])
 }
 
 fn cargo(arguments: &[&str]) -> TaskResult {
@@ -199,7 +199,7 @@ usage: cargo xtask <task>
                                 go to target/pages
   monitoring                    the tests of metrics, with Debian's Prometheus and its exporter for
                                 Redis, which it installs
-  end-to-end [NAME...]          the tests with servers, or those of programs with such a name
+  end-to-end [NAME...]          the tests with servers, or those of files with such a name
   dist [TARGET...]              a Debian package and an archive of release programs, with their
                                 checksums and a list of what is in them, for this machine or for
                                 targets of Rust; wants cargo-deb, and for targets cargo-zigbuild

@@ -7,9 +7,7 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::disk::{Folder, FragileDisk};
 use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// A server that ends waits for its disk for ten seconds.

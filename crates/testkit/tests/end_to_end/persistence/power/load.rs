@@ -8,7 +8,7 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::power::disk::{Before, FileTree, Luck};
 use bobbin_testkit::random::TestRandom;
 
-use crate::work::{Count, CountingClient, PowerStage, ReplyCounts, Work};
+use super::work::{Count, CountingClient, PowerStage, ReplyCounts, Work};
 
 type Load = (&'static str, fn(&mut TestRandom) -> Work);
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
-mod common;
+use crate::common::on_both;
 
 /// Moves an amount between two accounts; the second is not declared.
 const MOVE: &str = "local a = tonumber(redis.call('get', KEYS[1]) or '0') \
@@ -22,7 +22,7 @@ const SOMETIMES: &str = "redis.call('incr', KEYS[1]) if ARGV[1] == '7' then redi
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn nothing_comes_between_the_commands_of_a_script() {
-    common::on_both(&[], |_, server| check_sums(server));
+    on_both(&[], |_, server| check_sums(server));
     check_sums(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }
 
@@ -78,7 +78,7 @@ fn check_sums(server: &mut TestServer) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_slow_script_can_be_ended_and_others_are_told() {
-    common::on_both(&[], |_, server| check_busy(server));
+    on_both(&[], |_, server| check_busy(server));
     check_busy(&mut TestServer::bobbin(&["--io-threads", "1"]));
     check_busy(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::random::{TestRandom, seed};
 use bobbin_testkit::{TestConnection, TestServer, until};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

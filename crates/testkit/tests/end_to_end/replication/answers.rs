@@ -13,7 +13,7 @@ const DEADLINES: Duration = Duration::from_millis(400);
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn replicas_answer_as_valkeys_do() {
-    let questions = include_str!("replica_answers.txt");
+    let questions = include_str!("answers.txt");
     let starts: [fn(&[&str]) -> TestServer; 2] = [TestServer::valkey, TestServer::bobbin];
     let [expected, answers] = starts.map(|start| ask(questions, start));
     assert!(expected.len() > 90, "{}", expected.len());

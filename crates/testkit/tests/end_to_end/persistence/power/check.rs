@@ -10,7 +10,7 @@ use bobbin_testkit::power::plant;
 use bobbin_testkit::random::TestRandom;
 use bobbin_testkit::{TestConnection, TestServer, peers};
 
-use crate::work::{CLIENTS, Count, ReplyCounts, Work};
+use super::work::{CLIENTS, Count, ReplyCounts, Work};
 
 /// How much was tried.
 #[derive(Debug)]

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 const CHANNELS: usize = 4;
 const PUBLISHERS: usize = 3;

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use bobbin_testkit::random::TestRandom;
 use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 /// Has every thread get connections, also beyond the machine's cores.
 const SPREAD: [&str; 2] = ["--connections-per-io-thread", "0"];

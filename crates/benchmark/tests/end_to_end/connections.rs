@@ -1,6 +1,4 @@
-//! TLS, clusters and terminals. They need what `cargo xtask peers` installs.
-
-mod common;
+//! TLS, clusters and terminals.
 
 use std::{
     fs::File,
@@ -17,7 +15,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-use common::{bench, failure, integer, memtier, program, run_with};
+use crate::common::{ask, bench, failure, integer, memtier, program, run_with, text_of};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -81,7 +79,7 @@ fn a_cluster_whose_slots_move() {
         "The cluster has 3 nodes, so -c must be at least that"
     );
     for node in &cluster.nodes {
-        common::ask(node, "FLUSHALL");
+        ask(node, "FLUSHALL");
     }
     // Slots of the first node go to the others while it is asked for keys in them.
     let line = ["--cluster", "--duration", "4", "-c", "9", "-r", "100", "--threads", "2"];
@@ -92,7 +90,7 @@ fn a_cluster_whose_slots_move() {
     cluster.give(0..2700, 1);
     cluster.give(2700..5461, 2);
     let output = running.wait_with_output().unwrap();
-    let text = common::text_of("--cluster", output);
+    let text = text_of("--cluster", output);
     assert!(text.contains("  redirections: "), "{text}");
     // A client that asks the first node now learns of two nodes that have slots.
     let text = bench(first, "--cluster -n 100 -r 100 GET k:{tag}:__rand_int__");

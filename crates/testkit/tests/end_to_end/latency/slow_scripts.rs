@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
-mod common;
+use crate::common::on_both;
 
 /// How a script is brought to loop.
 struct Case {
@@ -237,7 +237,7 @@ const LONGER_COUNT: &str = "100000000";
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn slow_scripts_are_one_step_whatever_they_hold() {
-    common::on_both(&[], |_, server| check_steps(server));
+    on_both(&[], |_, server| check_steps(server));
     check_steps(&mut TestServer::bobbin(&["--io-threads", "4"]));
 }
 
@@ -295,7 +295,7 @@ fn check_steps(server: &mut TestServer) {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_wrote_is_done_to_its_end_though_its_client_leaves() {
-    common::on_both(&[], |_, server| check_leaving(server));
+    on_both(&[], |_, server| check_leaving(server));
 }
 
 fn check_leaving(server: &mut TestServer) {

@@ -5,9 +5,7 @@ use std::io::{Read, Write};
 
 use bobbin_testkit::{TestConnection, TestServer};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 const ARGUMENTS: [&str; 2] = ["--requirepass", "secret"];
 /// The longest argument, and one more than the most arguments, that a stranger may send.

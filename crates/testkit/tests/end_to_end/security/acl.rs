@@ -6,7 +6,7 @@ use std::path::Path;
 
 use bobbin_testkit::{ReplyFrame, TestConnection, TestServer};
 
-mod common;
+use crate::common::on_both;
 
 /// With `local` DEBUG is for clients of this machine, not for those that come by an address of the
 /// network. There is none to try that with on a machine without a network.
@@ -22,7 +22,7 @@ fn debugging_is_for_local_clients() {
     {
         let arguments =
             ["--enable-debug-command", value, "--bind", "0.0.0.0", "--protected-mode", "no"];
-        common::on_both(&arguments, |name, server| {
+        on_both(&arguments, |name, server| {
             let ask = |address: IpAddr, is_allowed: bool| {
                 let address = SocketAddr::new(address, server.address().port());
                 let mut client = TestConnection::open(address).expect("it listens");
@@ -45,7 +45,7 @@ fn debugging_is_for_local_clients() {
 fn a_user_without_rights_may_run_nothing() {
     // Where these commands are off, Valkey says that first.
     let all = ["--enable-debug-command", "yes", "--enable-module-command", "yes"];
-    common::on_both(&all, |name, server| {
+    on_both(&all, |name, server| {
         let mut admin = server.connect();
         admin.say("ACL SETUSER nobody on nopass");
         admin.say("ACL SETUSER queuer on nopass +multi");
@@ -107,7 +107,7 @@ fn a_user_without_rights_may_run_nothing() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn what_is_off_is_told_before_rights() {
-    common::on_both(&[], |name, server| {
+    on_both(&[], |name, server| {
         let mut admin = server.connect();
         admin.say("ACL SETUSER nobody on nopass");
         let mut nobody = server.connect();
@@ -211,7 +211,7 @@ fn users_come_and_go_beside_traffic() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn listeners_that_lose_a_channel_are_ended() {
-    common::on_both(&[], |name, server| {
+    on_both(&[], |name, server| {
         let mut admin = server.connect();
         admin.say("ACL SETUSER u on nopass +@all ~* &a* &b");
         let listen = |command: &str| {
@@ -241,7 +241,7 @@ fn listeners_that_lose_a_channel_are_ended() {
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn a_blocked_command_is_checked_when_it_is_served() {
-    common::on_both(&[], |name, server| {
+    on_both(&[], |name, server| {
         let mut admin = server.connect();
         admin.say("ACL SETUSER u on nopass +@all ~*");
         for (rule, expected) in [

@@ -1,7 +1,5 @@
 //! Running the program against a server of the test's own.
 
-#![allow(dead_code, reason = "each test program uses some of it")]
-
 use std::{
     io::Write,
     path::PathBuf,

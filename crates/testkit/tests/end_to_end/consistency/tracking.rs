@@ -9,9 +9,7 @@ use std::time::Duration;
 
 use bobbin_testkit::{ReceiveOutcome, ReplyFrame, TestConnection, TestServer};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 const KEYS: usize = 40;
 const WRITERS: usize = 3;

@@ -8,9 +8,7 @@ use bobbin_testkit::connection::encode_command;
 use bobbin_testkit::peers::java::Java;
 use bobbin_testkit::{TestServer, peers};
 
-mod common;
-
-use common::on_both;
+use crate::common::on_both;
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]

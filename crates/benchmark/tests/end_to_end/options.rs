@@ -1,14 +1,14 @@
-//! Every option against a running server. They run on a real Valkey, which has all commands, and
-//! need what `cargo xtask peers` installs.
-
-mod common;
+//! Every option against a running server. They run on a real Valkey, which has all commands.
 
 use std::process::Command;
 
 use bobbin_client::Value;
 use bobbin_testkit::TestServer;
 
-use common::{ask, bench, client, failure, integer, memtier, run_with, scratch, text_of};
+use crate::common::{
+    ask, bench, client, eventually, failure, finish, integer, memtier, program, run_with, scratch,
+    start, start_on, text_of,
+};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -305,8 +305,8 @@ fn expiry_and_limits() {
     }
     // The null server may run elsewhere.
     let port = bobbin_testkit::server::free_port().unwrap().to_string();
-    let null = common::start(&["limits", "--serve", &port]);
-    common::eventually("the null server listens", || {
+    let null = start(&["limits", "--serve", &port]);
+    eventually("the null server listens", || {
         std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_ok()
     });
     let line = format!("--seconds 0.1 -c 5 --null 127.0.0.1:{port}");
@@ -321,13 +321,13 @@ fn expiry_and_limits() {
 #[ignore = "end to end: run by `cargo xtask test`"]
 fn standard_input_and_endless_runs() {
     let server = TestServer::valkey(&[]);
-    let set = common::program(&["-q", "-x", "-n", "5", "SET", "key"], &server);
-    text_of("-x", common::finish(set, b"a b\n"));
+    let set = program(&["-q", "-x", "-n", "5", "SET", "key"], &server);
+    text_of("-x", finish(set, b"a b\n"));
     assert_eq!(ask(&server, "GET key"), Value::Bulk(b"a b\n".to_vec()));
     assert_eq!(failure(&server, "-x"), "-x needs a command");
 
-    let idle = common::start_on(&server, &["-I", "-c", "7"]);
-    common::eventually("the connections stand", || {
+    let idle = start_on(&server, &["-I", "-c", "7"]);
+    eventually("the connections stand", || {
         ask(&server, "CLIENT LIST").as_bytes().unwrap().split(|byte| *byte == b'\n').count() > 8
     });
     drop(idle);
@@ -338,14 +338,14 @@ fn standard_input_and_endless_runs() {
     assert!(refused.ends_with(": ERR max number of clients reached"), "{refused}");
     ask(&server, "CONFIG SET maxclients 1000");
 
-    let endless = common::start_on(&server, &["-l", "-q", "-t", "ping_inline", "-n", "20"]);
+    let endless = start_on(&server, &["-l", "-q", "-t", "ping_inline", "-n", "20"]);
     let requests = || {
         let reply = ask(&server, "INFO commandstats");
         let text = String::from_utf8_lossy(reply.as_bytes().unwrap()).into_owned();
         let calls = text.split("cmdstat_ping:calls=").nth(1)?.split(',').next()?.to_owned();
         calls.parse::<u64>().ok()
     };
-    common::eventually("it begins again", || requests().is_some_and(|count| count >= 60));
+    eventually("it begins again", || requests().is_some_and(|count| count >= 60));
     drop(endless);
 }
 

@@ -1,0 +1,7 @@
+//! bobbin-benchmark as its users run it, against servers of the tests' own. They need what
+//! `cargo xtask peers` installs.
+
+mod common;
+mod connections;
+mod options;
+mod pages;
