@@ -390,7 +390,7 @@ impl Keyspace {
                 cell.has_more.store(has_more, Ordering::Relaxed);
                 self.note_used(index);
             }
-            let due_ms = shard.next_due_ms().unwrap_or(i64::MAX);
+            let due_ms = shard.next_due_ms();
             // This cache line holds the times of eight shards, so it is written only when a time
             // changes.
             if self.due_ms[index].load(Ordering::Relaxed) != due_ms {

@@ -29,12 +29,14 @@ pub(crate) const POSITION_BITS_LOST: u32 = TIME_BITS;
 /// An index with fewer items than this is not rebuilt.
 const REBUILD_MIN: usize = 64;
 
-/// The deadlines of a database's keys. It is one pointer, null while no key has an expiry, so that
-/// a shard without any stays within its cache line. For the same reason the part of a cut is behind
-/// it.
-#[derive(Default)]
+/// The deadlines of a database's keys.
 pub struct ExpiryIndex {
+    /// None while no key has an expiry. What few shards need, or few commands, is behind this one
+    /// pointer, so that a shard fits its cache line.
     items: Option<Box<Items>>,
+    /// From when on (Unix ms) `pop_due` may return something; `i64::MAX`: never. Each command that
+    /// uses the shard wants to know it, and need not touch the items for that.
+    next_due_ms: i64,
 }
 
 #[derive(Default)]
@@ -52,6 +54,12 @@ struct Items {
     has_fields: bool,
     /// Set while the database's keys belong to a cut.
     cut: Option<CutPart>,
+}
+
+impl Default for ExpiryIndex {
+    fn default() -> Self {
+        Self { items: None, next_due_ms: i64::MAX }
+    }
 }
 
 impl ExpiryIndex {
@@ -74,7 +82,7 @@ impl ExpiryIndex {
             items.volatile += 1;
         }
         if old_ms.is_none_or(|old_ms| unit(new_ms) < unit(old_ms)) {
-            items.push(position, new_ms);
+            self.next_due_ms = items.push(position, new_ms);
         }
     }
 
@@ -84,6 +92,7 @@ impl ExpiryIndex {
         items.volatile -= 1;
         if items.volatile == 0 && !items.has_fields {
             items.heap = BinaryHeap::new();
+            self.next_due_ms = i64::MAX;
             self.tidy();
         }
     }
@@ -119,22 +128,22 @@ impl ExpiryIndex {
     pub fn note_field(&mut self, position: u32, expire_ms: i64) {
         let items = self.items.get_or_insert_default();
         items.has_fields = true;
-        items.push(position, expire_ms);
+        self.next_due_ms = items.push(position, expire_ms);
     }
 
-    /// The time (Unix ms) from which `pop_due` may return something.
+    /// The time (Unix ms) from which `pop_due` may return something; `i64::MAX`: never.
     #[inline(always)]
-    pub fn next_due_ms(&self) -> Option<i64> {
-        self.items.as_ref()?.next_due_ms()
+    pub const fn next_due_ms(&self) -> i64 {
+        self.next_due_ms
     }
 
     /// Removes the earliest item if its time has passed. Returns the first of the `1 <<
     /// POSITION_BITS_LOST` positions to look at.
     pub fn pop_due(&mut self, now_ms: i64) -> Option<u32> {
-        let items = self.items.as_mut()?;
-        if items.next_due_ms()? > now_ms {
+        if self.next_due_ms > now_ms {
             return None;
         }
+        let items = self.items.as_mut()?;
         let Reverse(item) = items.heap.pop()?;
         // Items that are due are removed first. Then the remaining ones have room again at the far
         // end.
@@ -143,13 +152,14 @@ impl ExpiryIndex {
             // The unit before, so that other due items stay due.
             items.move_base(now - 1);
         }
+        self.next_due_ms = items.next_due_ms();
         Some(item << POSITION_BITS_LOST)
     }
 
     /// Inserts an item for keys that were found alive when one of their items came due.
     pub fn push(&mut self, position: u32, expire_ms: i64) {
         if let Some(items) = &mut self.items {
-            items.push(position, expire_ms);
+            self.next_due_ms = items.push(position, expire_ms);
         }
     }
 
@@ -181,6 +191,7 @@ impl ExpiryIndex {
             }
         }
         items.has_fields = items.hashes > 0;
+        self.next_due_ms = items.next_due_ms();
         self.tidy();
     }
 
@@ -193,14 +204,15 @@ impl ExpiryIndex {
 }
 
 impl Items {
-    fn next_due_ms(&self) -> Option<i64> {
-        let Reverse(item) = self.heap.peek()?;
+    fn next_due_ms(&self) -> i64 {
+        let Some(Reverse(item)) = self.heap.peek() else { return i64::MAX };
         // The whole unit must have passed, because its keys may expire anywhere within it.
         let unit = self.base + u64::from(item >> (32 - TIME_BITS)) + 1;
-        Some(i64::try_from(unit).map_or(i64::MAX, |unit| unit.saturating_mul(UNIT_MS)))
+        i64::try_from(unit).map_or(i64::MAX, |unit| unit.saturating_mul(UNIT_MS))
     }
 
-    fn push(&mut self, position: u32, expire_ms: i64) {
+    /// Adds an item, and returns when the next one is due (Unix ms).
+    fn push(&mut self, position: u32, expire_ms: i64) -> i64 {
         let unit = unit(expire_ms);
         if self.heap.is_empty() {
             self.base = unit.saturating_sub(TIME_MAX / 2);
@@ -216,6 +228,7 @@ impl Items {
         }
         let time = (unit - self.base).min(TIME_MAX) as u32;
         self.heap.push(Reverse(time << (32 - TIME_BITS) | position >> POSITION_BITS_LOST));
+        self.next_due_ms()
     }
 
     /// Counts times from another unit. A time that is then out of range becomes the nearest one in
@@ -270,7 +283,7 @@ mod tests {
         assert_eq!(index.pop_due(NOW_MS + 512), Some(8 << 20));
         assert_eq!(index.pop_due(NOW_MS + 999), None);
         assert_eq!(index.pop_due(NOW_MS + 1008), Some(7 << 20));
-        assert_eq!(index.next_due_ms(), None);
+        assert_eq!(index.next_due_ms(), i64::MAX);
     }
 
     #[test]
@@ -321,7 +334,8 @@ mod tests {
                 }
             }
             assert!(keys.values().all(|ms| *ms > now_ms - 3 * UNIT_MS), "at {now_ms}");
-            now_ms = index.next_due_ms().unwrap();
+            assert_eq!(index.next_due_ms(), index.items.as_ref().unwrap().next_due_ms());
+            now_ms = index.next_due_ms();
         }
         assert!(looks < 500_000, "{looks} looks");
     }

@@ -72,9 +72,15 @@ impl ExactSizeIterator for DatabaseEntries {}
 pub struct Shard {
     /// Database 0, the only one that most clients use.
     first: Database,
-    /// The other databases, as far as they are used.
-    #[expect(clippy::box_collection, reason = "one word in the shard's cache line")]
-    others: Option<Box<Vec<Option<Box<Database>>>>>,
+    /// One word in the shard's cache line.
+    more: Option<Box<More>>,
+}
+
+/// What most shards do not have.
+#[derive(Default)]
+struct More {
+    /// The databases from 1 on, as far as they are used.
+    others: Vec<Option<Box<Database>>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
@@ -85,7 +91,7 @@ impl Shard {
         if index == 0 {
             return Some(&self.first);
         }
-        self.others.as_ref()?.get(index as usize - 1)?.as_deref()
+        self.others().get(index as usize - 1)?.as_deref()
     }
 
     /// The database, for removing something. `None`: it is not used.
@@ -94,7 +100,7 @@ impl Shard {
         if index == 0 {
             return Some(&mut self.first);
         }
-        self.others.as_mut()?.get_mut(index as usize - 1)?.as_deref_mut()
+        self.more.as_mut()?.others.get_mut(index as usize - 1)?.as_deref_mut()
     }
 
     /// The database. It is made if it is not used yet.
@@ -103,7 +109,7 @@ impl Shard {
         if index == 0 {
             return &mut self.first;
         }
-        let others = self.others.get_or_insert_default();
+        let others = &mut self.more.get_or_insert_default().others;
         if others.len() < index as usize {
             others.resize_with(index as usize, || None);
         }
@@ -112,26 +118,47 @@ impl Shard {
 
     /// Frees the memory of databases without keys.
     pub fn trim(&mut self) {
-        let Some(others) = &mut self.others else { return };
-        for other in others.iter_mut() {
+        let Some(more) = &mut self.more else { return };
+        for other in &mut more.others {
             other.take_if(|database| database.is_empty());
         }
-        let used = others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        others.truncate(used);
-        if others.is_empty() {
-            self.others = None;
+        let used = more.others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+        more.others.truncate(used);
+        if used == 0 {
+            more.others = Vec::new();
+            self.tidy();
         }
+    }
+
+    /// Frees what most shards do not have, if this one no longer has it.
+    fn tidy(&mut self) {
+        self.more.take_if(|more| more.others.is_empty() && more.watched.is_none());
+    }
+
+    /// The databases from 1 on.
+    #[inline(always)]
+    fn others(&self) -> &[Option<Box<Database>>] {
+        self.more.as_ref().map_or(&[], |more| &more.others)
+    }
+
+    #[inline(always)]
+    fn watched(&self) -> Option<&WatchedKeys> {
+        self.more.as_ref()?.watched.as_deref()
+    }
+
+    fn watched_or_default(&mut self) -> &mut WatchedKeys {
+        self.more.get_or_insert_default().watched.get_or_insert_default()
     }
 
     /// The highest number of a used database, plus one.
     pub fn databases(&self) -> u32 {
-        1 + self.others.as_ref().map_or(0, |others| others.len()) as u32
+        1 + self.others().len() as u32
     }
 
     /// Whether the shard has more than keys of database 0 that never expire.
     #[inline(always)]
-    pub(crate) const fn has_more(&self) -> bool {
-        self.others.is_some() || self.first.expiry.is_some()
+    pub(crate) fn has_more(&self) -> bool {
+        self.first.expiry.is_some() || !self.others().is_empty()
     }
 
     /// Whether the shard has no key, and no memory for keys.
@@ -145,12 +172,11 @@ impl Shard {
         &self.first
     }
 
-    /// From when on (Unix ms) a database has keys or fields to remove.
+    /// From when on (Unix ms) a database has keys or fields to remove; `i64::MAX`: never.
     #[inline(always)]
-    pub(crate) fn next_due_ms(&self) -> Option<i64> {
-        let first = self.first.next_due_ms();
-        let Some(others) = self.others.as_deref() else { return first };
-        others.iter().flatten().filter_map(|other| other.next_due_ms()).chain(first).min()
+    pub(crate) fn next_due_ms(&self) -> i64 {
+        let others = self.others().iter().flatten().map(|other| other.next_due_ms());
+        others.fold(self.first.next_due_ms(), i64::min)
     }
 
     /// Exchanges the contents of two databases. Watched keys count as changed if they existed or
@@ -168,7 +194,7 @@ impl Shard {
         if a == b {
             return taken;
         }
-        if let Some(mut watched) = self.watched.take() {
+        if let Some(mut watched) = self.take_watched() {
             let mut dead = Vec::new();
             for (from, to) in [(a, b), (b, a)] {
                 watched.changed_where(from, |key| {
@@ -190,10 +216,14 @@ impl Shard {
                     taken.push((index, database.remove(place, hasher)));
                 }
             }
-            self.watched = Some(watched);
+            self.more.get_or_insert_default().watched = Some(watched);
         }
         self.swap(a, b);
         taken
+    }
+
+    fn take_watched(&mut self) -> Option<Box<WatchedKeys>> {
+        self.more.as_mut()?.watched.take()
     }
 
     /// The expiry of a key that exists, expired or not.
@@ -205,9 +235,9 @@ impl Shard {
     /// Removes the contents of a database. They should be dropped when no lock is held. Watched
     /// keys that existed count as changed.
     pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
-        if let Some(mut watched) = self.watched.take() {
+        if let Some(mut watched) = self.take_watched() {
             watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
-            self.watched = Some(watched);
+            self.more.get_or_insert_default().watched = Some(watched);
         }
         self.take(index)
     }
@@ -251,7 +281,7 @@ impl Shard {
 
     /// Bytes of memory for everything but the entries.
     pub fn overhead(&self) -> usize {
-        let others = self.others.as_deref().map_or(&[][..], |others| others);
+        let others = self.others();
         let used = others.iter().flatten().map(|database| &**database);
         let overhead = |database: &Database| size_of::<Database>() + database.overhead();
         self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
@@ -260,18 +290,18 @@ impl Shard {
     /// Whether clients may watch, wait for, or keep copies of keys of the shard. If so,
     /// `key_changed` must be called when a key changes.
     #[inline(always)]
-    pub const fn has_watched(&self) -> bool {
-        self.watched.is_some()
+    pub fn has_watched(&self) -> bool {
+        self.watched().is_some()
     }
 
     /// Whether blocked clients wait for any key of the shard.
     pub fn has_waiters(&self) -> bool {
-        self.watched.as_ref().is_some_and(|watched| watched.has_waiters())
+        self.watched().is_some_and(|watched| watched.has_waiters())
     }
 
     /// Whether blocked clients wait for the key.
     pub fn is_waited(&self, database: u32, key: &[u8]) -> bool {
-        self.watched.as_ref().is_some_and(|watched| watched.is_waited(database, key))
+        self.watched().is_some_and(|watched| watched.is_waited(database, key))
     }
 
     /// Must be called when a key has changed. Returns the clients that the change concerns.
@@ -290,12 +320,12 @@ impl Shard {
         reader: u64,
         is_there: impl Fn(u64) -> bool,
     ) -> bool {
-        self.watched.get_or_insert_default().tracked.add(key, hash, reader, is_there)
+        self.watched_or_default().tracked.add(key, hash, reader, is_there)
     }
 
     /// How many keys clients keep copies of, and the number of copies.
     pub fn tracked(&self) -> (usize, usize) {
-        let tracked = self.watched.as_ref().map(|watched| &watched.tracked);
+        let tracked = self.watched().map(|watched| &watched.tracked);
         tracked.map_or((0, 0), |tracked| (tracked.len(), tracked.items()))
     }
 
@@ -314,12 +344,12 @@ impl Shard {
     /// The keys that clients watch or wait for. `None`: there are none.
     #[inline(always)]
     pub fn watched_mut(&mut self) -> Option<&mut WatchedKeys> {
-        self.watched.as_deref_mut()
+        self.more.as_mut()?.watched.as_deref_mut()
     }
 
     /// Adds a watcher of a key, and returns the version that it starts from.
     pub fn watch(&mut self, database: u32, key: &[u8]) -> u64 {
-        self.watched.get_or_insert_default().watch(database, key)
+        self.watched_or_default().watch(database, key)
     }
 
     /// Removes a watcher of a key.
@@ -329,7 +359,7 @@ impl Shard {
 
     /// Adds a blocked client that waits for a key.
     pub fn wait(&mut self, database: u32, key: &[u8]) {
-        self.watched.get_or_insert_default().wait(database, key);
+        self.watched_or_default().wait(database, key);
     }
 
     /// Removes a blocked client from a key.
@@ -339,7 +369,7 @@ impl Shard {
 
     /// Reports all changes to an observer from now on.
     pub fn observe(&mut self, observer: &Arc<Observer>) {
-        self.watched.get_or_insert_default().observe(observer);
+        self.watched_or_default().observe(observer);
     }
 
     pub fn unobserve(&mut self, observer: &Arc<Observer>) {
@@ -347,18 +377,19 @@ impl Shard {
     }
 
     fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
-        if let Some(watched) = &mut self.watched {
-            leave(watched);
-            if watched.is_empty() {
-                // The versions may start over, because no client remembers one.
-                self.watched = None;
-            }
+        let Some(more) = &mut self.more else { return };
+        let Some(watched) = &mut more.watched else { return };
+        leave(watched);
+        if watched.is_empty() {
+            // The versions may start over, because no client remembers one.
+            more.watched = None;
+            self.tidy();
         }
     }
 
     /// The version of a watched key.
     pub fn watched_version(&self, database: u32, key: &[u8]) -> Option<u64> {
-        self.watched.as_ref()?.version(database, key)
+        self.watched()?.version(database, key)
     }
 }
 
@@ -651,9 +682,9 @@ impl Database {
         }
     }
 
-    /// From when on `expire_due` has something to do (Unix ms).
+    /// From when on `expire_due` has something to do (Unix ms); `i64::MAX`: never.
     #[inline(always)]
-    pub fn next_due_ms(&self) -> Option<i64> {
+    pub const fn next_due_ms(&self) -> i64 {
         self.expiry.next_due_ms()
     }
 
@@ -848,7 +879,8 @@ mod tests {
         }
         assert_eq!(database.expiry.items(), KEYS);
         let (mut gone, mut looks) = (Vec::new(), 0);
-        while let Some(due_ms) = database.next_due_ms() {
+        while database.next_due_ms() < i64::MAX {
+            let due_ms = database.next_due_ms();
             looks += database.expire_due(due_ms, 16, &hasher, &mut gone, |_| {});
             assert!(database.expiry.items() <= KEYS, "{} items", database.expiry.items());
             assert!(looks <= 3 * KEYS, "{looks} looks");
@@ -878,7 +910,7 @@ mod tests {
             database.insert(hasher.hash(&key), OwnedEntry::new(&key, value, None, 0), &hasher);
         }
         let (mut gone, mut fields) = (Vec::new(), 0);
-        while database.next_due_ms().is_some_and(|ms| ms <= NOW_MS + 100) {
+        while database.next_due_ms() <= NOW_MS + 100 {
             let mut step = 0;
             database.expire_due(NOW_MS + 100, 64, &hasher, &mut gone, |event| {
                 step += usize::from(matches!(event, Reaped::Field(_)));
@@ -912,7 +944,7 @@ mod tests {
             database.insert(hasher.hash(key.as_bytes()), entry, &hasher);
         }
         assert_eq!(database.volatile(), 0);
-        assert!(database.next_due_ms().is_some());
+        assert!(database.next_due_ms() < i64::MAX);
         let (mut gone, mut reaped, mut fields) = (Vec::new(), Vec::new(), 0);
         let mut expire = |now_ms, gone: &mut Vec<_>| {
             let reaped = |event: Reaped<'_>| match event {
@@ -933,6 +965,6 @@ mod tests {
         }
         let place = database.find(hasher.hash(b"most"), b"most").unwrap();
         assert_eq!(database.entry(place).collection::<Fields>().map(Fields::len), Some(1));
-        assert_eq!(database.next_due_ms(), None);
+        assert_eq!(database.next_due_ms(), i64::MAX);
     }
 }
