@@ -1,6 +1,7 @@
-//! A driver without a kernel. A test puts bytes in and takes bytes out, and no wait sleeps.
+//! A driver without a kernel. A test puts bytes in and takes bytes out. No wait sleeps, but the waits
+//! that would have are counted.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice, Write};
 use std::net::Shutdown;
@@ -18,9 +19,12 @@ use crate::receive::{Received, receive_into};
 const LENT_MAX: usize = 64 * 1024;
 
 /// All lines between a test and its workers, by the socket of the worker's end. When a line is
-/// closed, the next one may get the same number. All clones share the lines.
+/// closed, the next one may get the same number. All clones share them.
 #[derive(Clone, Default)]
-pub struct Network(Rc<RefCell<BTreeMap<RawFd, SharedLine>>>);
+pub struct Network {
+    lines: Rc<RefCell<BTreeMap<RawFd, SharedLine>>>,
+    sleeps: Rc<Cell<usize>>,
+}
 
 /// The test's end of a connection.
 #[derive(Clone)]
@@ -53,6 +57,8 @@ pub struct Memory {
     waker: Waker,
     connections: BTreeMap<u32, State>,
     done: Vec<Event>,
+    /// A send was short or failed, or a connection was given back.
+    is_urgent: bool,
     /// The bytes that the events of the last wait refer to. They are not in boxes: when a box
     /// moves, its bytes may be reached only through the moved box from then on.
     received: Vec<Vec<u8>>,
@@ -97,8 +103,14 @@ impl Network {
             is_lent: false,
         };
         let line = Rc::new(RefCell::new(line));
-        self.0.borrow_mut().insert(socket, Rc::clone(&line));
+        self.lines.borrow_mut().insert(socket, Rc::clone(&line));
         Ok((Peer(line), near.into()))
+    }
+
+    /// How many waits of all workers would have slept, as nothing had happened but sends that went
+    /// out whole.
+    pub fn sleeps(&self) -> usize {
+        self.sleeps.get()
     }
 }
 
@@ -184,6 +196,7 @@ impl Memory {
             waker: Waker::new()?,
             connections: BTreeMap::new(),
             done: Vec::new(),
+            is_urgent: false,
             received: Vec::new(),
         })
     }
@@ -197,12 +210,13 @@ impl Memory {
     }
 
     fn line(&self, socket: BorrowedFd<'_>) -> SharedLine {
-        Rc::clone(self.network.0.borrow().get(&socket.as_raw_fd()).expect("it is a line's"))
+        Rc::clone(self.network.lines.borrow().get(&socket.as_raw_fd()).expect("it is a line's"))
     }
 
     /// Also sends for a connection that was removed, as a socket would.
     fn sent(&mut self, token: Token, socket: BorrowedFd<'_>, parts: &[&[u8]]) {
         let result = self.line(socket).borrow_mut().send(parts);
+        self.is_urgent |= result != Ok(parts.iter().map(|part| part.len()).sum());
         self.done.push(Event::Sent { token, result });
     }
 }
@@ -247,6 +261,7 @@ impl Driver for Memory {
         if self.find(token).is_some_and(|state| !state.is_closed) {
             self.connections.remove(&token.slot());
             self.done.push(Event::Detached { token });
+            self.is_urgent = true;
         }
     }
 
@@ -270,10 +285,11 @@ impl Driver for Memory {
         self.find(token).into_iter().for_each(|state| state.asks_for_room = true);
     }
 
-    fn wait(&mut self, _: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+    fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         self.received.clear();
         events.clear();
         events.append(&mut self.done);
+        let whole_sends = events.len();
         for state in self.connections.values_mut() {
             let token = state.token;
             let line = &mut *state.line.borrow_mut();
@@ -302,6 +318,10 @@ impl Driver for Memory {
                 Mode::Direct if line.lend(near)? => events.push(Event::Readable { token }),
                 Mode::Data | Mode::Paused | Mode::Direct => {}
             }
+        }
+        let is_urgent = std::mem::take(&mut self.is_urgent) || events.len() > whole_sends;
+        if !is_urgent && timeout != Some(Duration::ZERO) {
+            self.network.sleeps.set(self.network.sleeps.get() + 1);
         }
         Ok(())
     }

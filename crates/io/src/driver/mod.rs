@@ -197,8 +197,8 @@ pub trait Driver {
 
     /// Asks for the connection back, to give it to another driver. Data that the driver has
     /// received still comes, even if the connection was paused. Then comes `Closed` or `Detached`;
-    /// from `Detached` on the token counts as removed. `remove` would not do: bytes received until
-    /// the next `wait` would be lost.
+    /// from `Detached` on the token counts as removed. Until then `pause`, `resume` and `direct` do
+    /// nothing. `remove` would not do: bytes received until the next `wait` would be lost.
     fn detach(&mut self, token: Token, socket: BorrowedFd<'_>);
 
     /// Sends without blocking, either now or at the start of the next `wait`. A connection may have

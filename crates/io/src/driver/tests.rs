@@ -43,6 +43,7 @@ macro_rules! suite {
             receives_directly,
             hands_a_connection_over_without_loss,
             hands_over_what_it_held,
+            what_leaves_is_not_called_back,
             speaks_tcp_and_tells_a_reset,
             wakes_from_another_thread,
             times_out,
@@ -655,6 +656,21 @@ fn hands_over_what_it_held(driver: impl Driver) {
     // The bytes were either reported as data or left in the socket.
     let _ = receive_into(socket.as_fd(), &mut received, 100);
     assert_eq!(received, b"held");
+}
+
+fn what_leaves_is_not_called_back<D: Driver>(driver: D) {
+    let mut bench = Bench::new(driver);
+    let (token, _peer) = bench.connect();
+    let socket = bench.socket(token);
+    for call_back in [D::resume, D::pause, D::direct] {
+        // The driver is about to receive.
+        bench.wait(0);
+        bench.driver.detach(token, socket.as_fd());
+        call_back(&mut bench.driver, token, socket.as_fd());
+        bench.until(|event| matches!(event, Event::Detached { .. }));
+        // SAFETY: `socket` lives to the end of the test.
+        unsafe { bench.driver.add(token, socket.as_fd()).unwrap() };
+    }
 }
 
 fn speaks_tcp_and_tells_a_reset(driver: impl Driver) {

@@ -19,6 +19,7 @@ use crate::engine::client::feeder;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::Data;
 use crate::engine::log::feed::FeedReader;
+use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 use crate::persistence::snapshot;
 
@@ -42,6 +43,14 @@ pub(super) enum CopyForm {
     Sized,
 }
 
+/// A place in a stream.
+#[derive(Clone, Copy)]
+pub(super) struct StreamPlace {
+    /// The history that the stream belongs to.
+    pub id: HistoryId,
+    pub offset: u64,
+}
+
 struct CopyState {
     chunks: VecDeque<Arc<Vec<u8>>>,
     /// How many bytes come before the first chunk.
@@ -50,8 +59,8 @@ struct CopyState {
     end: u64,
     /// The length of the whole copy, once it is known.
     len: Option<u64>,
-    /// The stream's offset at the cut.
-    offset: Option<u64>,
+    /// Where the stream was at the cut.
+    place: Option<StreamPlace>,
     /// The database that the stream has selected there, if the stream does not select one itself.
     database: Option<u32>,
     /// The stream from the cut on, kept until all readers have begun.
@@ -157,7 +166,7 @@ impl Transfer {
             start: 0,
             end: 0,
             len: None,
-            offset: None,
+            place: None,
             database: None,
             stream: None,
             cut: None,
@@ -189,7 +198,7 @@ impl Transfer {
         if stream.is_none() {
             state.outcome = Some(false);
         }
-        state.offset = Some(offset);
+        state.place = Some(StreamPlace { id: self.server.feed.id(), offset });
         state.database = database;
         state.stream = stream;
         drop(state);
@@ -202,19 +211,20 @@ impl Transfer {
         self.state.lock().database
     }
 
-    /// Begins a reader. Returns the stream's offset at the cut, and the stream if it is still kept.
-    /// `None`: the offset is not known yet.
+    /// Begins a reader. Returns where the stream was at the cut, and the stream from there on if it
+    /// is still kept. `None`: the place is not known yet.
     pub(super) fn take_stream(
         &self,
         client: &Arc<ClientInfo>,
-    ) -> Option<(u64, Option<FeedReader>)> {
+    ) -> Option<(StreamPlace, Option<FeedReader>)> {
         let mut state = self.state.lock();
-        let offset = state.offset?;
-        let stream = self.server.feed.reader(offset, Some(Arc::clone(client)));
+        let place = state.place?;
+        let kept = state.stream.as_ref();
+        let stream = kept.and_then(|kept| self.server.feed.reader_from(kept, client));
         let begun = state.readers.iter_mut().find(|reader| reader.client.id == client.id);
         begun.into_iter().for_each(|reader| reader.has_begun = true);
         state.let_stream_go();
-        Some((offset, stream))
+        Some((place, stream))
     }
 
     /// The line before the copy. `None`: it is not known yet.

@@ -95,6 +95,32 @@ fn a_replica_that_does_not_read_keeps_no_more_than_its_limit() {
     Disk::put_in(None);
 }
 
+/// A worker may sleep after it has sent all that it had, but not while there is more for a replica.
+#[test]
+fn a_replica_that_is_behind_gets_all_without_a_pause() {
+    let (mut process, _, client, reader) = process();
+    drop(reader);
+    let replica = replica(&mut process);
+    replica.set_room(Some(0));
+    let set = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$100000\r\n{}", "v".repeat(100_000));
+    for _ in 0..40 {
+        assert_eq!(process.ask(&client, &set), "+OK\r\n");
+        aof::step_log(process.server);
+    }
+    replica.set_room(None);
+    process.turns(2);
+    // As it is the only one to be served, it may be sent more at once.
+    process.pass(20);
+    let mut received = 0;
+    let sleeps = process.sleeps();
+    while process.sleeps() == sleeps {
+        process.turns(1);
+        received += replica.received().len();
+    }
+    assert!(received > 40 * 100_000, "{received}");
+    Disk::put_in(None);
+}
+
 /// What it says beyond that would count for WAIT for ever.
 #[test]
 fn a_replica_has_no_more_of_the_stream_than_there_is() {

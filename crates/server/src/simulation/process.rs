@@ -57,6 +57,11 @@ impl SimulatedProcess {
         process
     }
 
+    /// How many turns would have slept.
+    pub fn sleeps(&self) -> usize {
+        self.network.sleeps()
+    }
+
     /// Has so much time go by.
     pub fn pass(&mut self, ms: i64) {
         self.be_at(self.now_ms + ms);

@@ -23,7 +23,11 @@ impl Worker {
         if connection.closing {
             return true;
         }
-        match feeder.fill(self.data.conditions.now_ms, room, &mut connection.output) {
+        let feeding = feeder.fill(self.data.conditions.now_ms, room, &mut connection.output);
+        // It may have more, and is asked again as soon as this was sent.
+        let may_have_more = connection.output.len() >= OUTPUT_MAX;
+        self.next.sleepless |= may_have_more && !connection.output.blocked;
+        match feeding {
             Feeding::GoesOn => true,
             Feeding::Finishes => {
                 connection.closing = true;

@@ -381,7 +381,9 @@ impl Connections {
     }
 
     fn change_mode(&mut self, token: Token, mode: Mode) {
-        if let Some(entry) = self.slots.find(token) {
+        if let Some(entry) = self.slots.find(token)
+            && entry.state.mode != Mode::Leaving
+        {
             entry.state.mode = mode;
             self.mark(token);
         }

@@ -131,15 +131,16 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// HSETEX with a time that has passed deletes the fields.
+/// HSETEX with a time that has passed deletes the fields, those that have expired as well: the HDEL
+/// in the log deletes them, too.
 fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bool) -> Outcome {
-    let (now_ms, hasher) = (call.data.dead_ms(), call.data.keyspace().hasher());
+    let hasher = call.data.keyspace().hasher();
     let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
     let mut removed = 0;
     if let Some(hash) = call.data.write_as::<Hash>(key)? {
         let len_before = hash.len();
         for name in &names {
-            hash.remove(name, now_ms, hasher);
+            hash.remove(name, i64::MIN, hasher);
         }
         removed = len_before - hash.len();
     }

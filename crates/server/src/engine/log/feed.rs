@@ -4,7 +4,8 @@
 //! that merges the log appends. Readers take slices of the same bytes, so all replicas share one
 //! buffer. The backlog is the end of the stream: at least its last `backlog_max` bytes, and all
 //! that a reader still needs. A reader that is too far behind is let go: its bytes are no longer
-//! kept.
+//! kept. When another stream begins, the readers of the one before get nothing more, as the same
+//! offsets now mean other bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -68,6 +69,8 @@ struct ReaderState {
     is_told: AtomicBool,
     /// Whether the reader was too far behind. Then its unread bytes are no longer kept.
     is_let_go: AtomicBool,
+    /// Whether another stream has begun since.
+    is_over: AtomicBool,
 }
 
 struct FeedChunk {
@@ -284,14 +287,18 @@ impl Feed {
         if !(state.start..=state.end).contains(&offset) || !self.is_on() {
             return None;
         }
-        let (is_told, is_let_go) = Default::default();
-        let at = AtomicU64::new(offset);
-        let reader = Arc::new(ReaderState { at, client, is_told, is_let_go });
-        state.readers.push(Arc::clone(&reader));
-        Some(FeedReader { state: reader })
+        Some(state.add_reader(offset, client))
     }
 
-    /// Passes about `bytes_max` of the next bytes to a reader; none if it was let go.
+    /// A reader for this client from where another one is. `None`: that one gets nothing more.
+    pub fn reader_from(&self, other: &FeedReader, client: &Arc<ClientInfo>) -> Option<FeedReader> {
+        let mut state = self.state.lock();
+        let goes_on = !other.is_let_go() && !other.is_over();
+        goes_on.then(|| state.add_reader(other.offset(), Some(Arc::clone(client))))
+    }
+
+    /// Passes about `bytes_max` of the next bytes to a reader; none if it was let go, or if its
+    /// stream is over.
     pub fn read(&self, reader: &FeedReader, bytes_max: u64, mut take: impl FnMut(SharedSlice)) {
         // This comes before the look at what is published: a thread that publishes later tells the
         // client again.
@@ -303,7 +310,7 @@ impl Feed {
         }
         let until = published.min(at.saturating_add(bytes_max));
         let state = self.state.lock();
-        if reader.is_let_go() {
+        if reader.is_let_go() || reader.is_over() {
             return;
         }
         let first = state.chunks.partition_point(|chunk| chunk.end() <= at);
@@ -321,9 +328,19 @@ impl Feed {
 }
 
 impl FeedState {
+    /// Forgets all bytes. Another stream begins, or none.
     fn empty(&mut self, offset: u64) {
+        self.readers.iter().for_each(|reader| reader.is_over.store(true, Ordering::SeqCst));
         let backlog_max = self.backlog_max;
         *self = Self { start: offset, end: offset, backlog_max, ..Self::default() };
+    }
+
+    fn add_reader(&mut self, offset: u64, client: Option<Arc<ClientInfo>>) -> FeedReader {
+        let (is_told, is_let_go, is_over) = Default::default();
+        let at = AtomicU64::new(offset);
+        let reader = Arc::new(ReaderState { at, client, is_told, is_let_go, is_over });
+        self.readers.push(Arc::clone(&reader));
+        FeedReader { state: reader }
     }
 
     fn push(&mut self, mut bytes: &[u8]) {
@@ -457,6 +474,11 @@ impl FeedReader {
     /// Whether the reader was too far behind, so that its bytes are no longer kept.
     pub fn is_let_go(&self) -> bool {
         self.state.is_let_go.load(Ordering::SeqCst)
+    }
+
+    /// Whether the stream is over, because another one has begun.
+    pub fn is_over(&self) -> bool {
+        self.state.is_over.load(Ordering::SeqCst)
     }
 
     /// The number of unread bytes up to this offset; `None` if the reader was let go.

@@ -12,7 +12,7 @@ use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
 use crate::replication::Replication;
 use crate::replication::refusals::{DELAY_MS, Refusal};
-use crate::replication::transfer::{CopyForm, Transfer, TransferState};
+use crate::replication::transfer::{CopyForm, StreamPlace, Transfer, TransferState};
 
 /// Feeds a replica's connection.
 pub struct ReplicaFeeder {
@@ -139,10 +139,9 @@ impl ReplicaFeeder {
     fn begin_to_gather(&mut self) {
         let (replica, replication) = (&self.replica, self.replication());
         if let Some((copy_client, kept)) = replication.awaited.take(replica.client.id) {
-            // From now on this client is woken when there is more. If the kept reader was dropped
-            // from the feed, there is no new one; that is noticed next.
-            let own = self.server.feed.reader(kept.offset(), Some(Arc::clone(&replica.client)));
-            let stream = own.unwrap_or(kept);
+            // From now on this client is woken when there is more. If the kept reader gets nothing
+            // more, there is no new one; that is noticed next.
+            let stream = self.server.feed.reader_from(&kept, &replica.client).unwrap_or(kept);
             replica.copy_client.store(copy_client, Ordering::Relaxed);
             replica.set_state(ReplicaState::Gathers);
             self.source = FeedSource::Stream(stream);
@@ -167,7 +166,7 @@ impl ReplicaFeeder {
         if transfer.has_failed() {
             return Feeding::Ends;
         }
-        let Some((offset, stream)) = transfer.take_stream(&self.replica.client) else {
+        let Some((place, stream)) = transfer.take_stream(&self.replica.client) else {
             return Feeding::GoesOn;
         };
         // The replica came too late: the feed does not have the stream behind the copy any more.
@@ -180,11 +179,11 @@ impl ReplicaFeeder {
             kept.for_each(|it| self.replication().awaited.keep(client, main_client, it));
             match main_client {
                 Some(main_client) => self.replication().wake(self.server, main_client),
-                None => self.tell_end_offset(offset, transfer.database(), output),
+                None => self.tell_end_offset(place, transfer.database(), output),
             }
         }
         if !self.is_plain {
-            let id = self.server.feed.id();
+            let StreamPlace { id, offset } = place;
             output.push(format!("+FULLRESYNC {id} {offset}\r\n").as_bytes());
         }
         stream.take_if(|_| self.replica.copy_only.load(Ordering::Relaxed));
@@ -194,8 +193,13 @@ impl ReplicaFeeder {
 
     /// Sends the stream's offset behind the copy, and the client id by which the main connection
     /// asks for it.
-    fn tell_end_offset(&self, offset: u64, database: Option<u32>, output: &mut ConnectionOutput) {
-        let (id, client) = (self.server.feed.id(), self.replica.client.id);
+    fn tell_end_offset(
+        &self,
+        place: StreamPlace,
+        database: Option<u32>,
+        output: &mut ConnectionOutput,
+    ) {
+        let (StreamPlace { id, offset }, client) = (place, self.replica.client.id);
         log::info!(
             "Dual channel replication: Sending to replica {} RDB end offset {offset} and client-id \
              {client}",
@@ -318,6 +322,16 @@ impl ReplicaFeeder {
         }
     }
 
+    /// Whether the stream is over that the replica gets, or would get behind its copy.
+    fn is_stream_over(&self) -> bool {
+        match &self.source {
+            FeedSource::Copy { stream: Some(stream), .. }
+            | FeedSource::Loads { stream, .. }
+            | FeedSource::Stream(stream) => stream.is_over(),
+            FeedSource::Nothing | FeedSource::End | FeedSource::Copy { stream: None, .. } => false,
+        }
+    }
+
     /// How many bytes of the stream wait for the replica. `None`: they were too many, and are not
     /// kept.
     fn behind(&self) -> Option<u64> {
@@ -385,7 +399,7 @@ impl Feeder for ReplicaFeeder {
         if self.replica.state() == ReplicaState::Greets {
             return Feeding::GoesOn;
         }
-        if self.is_over_time(now_ms) {
+        if self.is_over_time(now_ms) || self.is_stream_over() {
             return Feeding::Ends;
         }
         if self.behind().is_none() {

@@ -120,6 +120,27 @@ fn records_before_the_beginning_end_where_it_begins() {
     assert_eq!(found, [Some(10), Some(10), Some(13), Some(13), None]);
 }
 
+/// The offsets of the next stream mean other bytes.
+#[test]
+fn a_reader_gets_nothing_of_the_next_stream() {
+    for next in [0, 5, 100] {
+        let feed = Feed::default();
+        feed.begin(0);
+        feed.append(1, b"0123456789");
+        publish(&feed, u64::MAX);
+        let kept = feed.reader(4, None).unwrap();
+        let client = ClientInfo::new(7, -1, "test".into(), "test".into(), true, 0).into();
+        let other = feed.reader(4, None).unwrap();
+        assert!(feed.reader_from(&kept, &client).is_some_and(|own| own.offset() == 4));
+        feed.begin(next);
+        feed.append(2, b"of another history");
+        publish(&feed, u64::MAX);
+        assert!(kept.is_over() && feed.reader_from(&kept, &client).is_none());
+        feed.read(&other, u64::MAX, |_| panic!("it reads the stream from {next} on"));
+        assert!(!feed.reader(next, None).unwrap().is_over());
+    }
+}
+
 #[test]
 fn what_is_inserted_behind_a_record_does_not_move_its_end() {
     let feed = Feed::default();
