@@ -18,6 +18,7 @@ mod full_disks;
 mod hands;
 mod help;
 mod jobs;
+mod listeners;
 mod log_files;
 mod long_commands;
 mod memory;

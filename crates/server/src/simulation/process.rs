@@ -2,6 +2,7 @@
 //! disk.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bobbin_io::{AnyDriver, Memory, Network, Peer, Token};
 
@@ -29,6 +30,11 @@ impl SimulatedProcess {
     /// Bytes of messages that a worker's last turn has passed to connections.
     pub fn unsent_bytes(&self, worker: usize) -> usize {
         self.workers[worker].unsent_bytes()
+    }
+
+    /// Bytes of messages that wait for a worker.
+    pub fn backlog_bytes(&self, worker: usize) -> usize {
+        self.workers[worker].handle().backlog_bytes.load(Ordering::Relaxed)
     }
 
     /// A process with `workers` workers, at a time of its own.

@@ -60,7 +60,8 @@ impl FanOut<'_> {
 impl Worker {
     /// Handles the posts in the mailbox, until published messages have taken the turn's share.
     pub(super) fn take_posts(&mut self) {
-        let (mut deliveries, start) = (0, self.arena.bytes.len());
+        let (mut deliveries, mut pushed_bytes) = (0, 0);
+        let start = self.arena.bytes.len();
         let mut taken = false;
         loop {
             let Some(subscribers) = &mut self.data.audience.subscribers else { return };
@@ -71,8 +72,9 @@ impl Worker {
                 subscribers.take_mailbox();
                 continue;
             };
+            pushed_bytes += post.pushed_bytes();
             deliveries += self.take_post(number, post);
-            let bytes = self.arena.bytes.len() - start;
+            let bytes = self.arena.bytes.len() - start + pushed_bytes;
             if deliveries >= DELIVERIES_MAX || bytes >= DELIVERED_BYTES_MAX {
                 return;
             }

@@ -125,6 +125,6 @@ impl Worker {
 
     /// Whether other workers have to catch up with the messages that this worker's clients publish.
     fn is_overrun(&mut self) -> bool {
-        self.data.audience.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
+        self.data.audience.is_overrun()
     }
 }

@@ -170,8 +170,7 @@ impl<'a> Call<'a> {
 
     /// After publishing: makes the client wait if a worker has more messages waiting than it may.
     pub fn wait_for_listeners(&mut self) {
-        let subscribers = self.data.audience.subscribers.as_mut();
-        if subscribers.is_some_and(|subscribers| subscribers.is_overrun()) {
+        if self.data.audience.is_overrun() {
             self.client.postpone(true);
         }
     }

@@ -249,7 +249,7 @@ fn refuse(
     let failure = if let Some(command) = request.command.filter(executes) {
         // Monitors have seen MULTI.
         if context.server.switches.has(Switch::MONITORED) {
-            monitor::show_words(context.server, client, command, request.args);
+            monitor::show_words(context.server, context.data, client, command, request.args);
         }
         transaction::abort(client, context.data);
         transaction::aborted(&failure)

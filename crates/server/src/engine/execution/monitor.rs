@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::base::clock::system_us;
 use crate::config::quote;
 use crate::engine::client::Client;
-use crate::engine::command::{Call, Flags, Registered};
+use crate::engine::command::{Call, Data, Flags, Registered};
 use crate::engine::server::Server;
 use crate::engine::telemetry::slowlog;
 use crate::engine::tracking::Push;
@@ -31,15 +31,24 @@ pub fn show(call: &mut Call<'_>) {
     if is_repeat {
         return;
     }
-    show_words(call.server, call.client, call.command, call.args);
+    show_words(call.server, call.data, call.client, call.command, call.args);
 }
 
 /// Shows the monitors a command with these words, whether it runs or not.
 #[cold]
-pub fn show_words(server: &Server, client: &Client, command: &Registered, args: &[&[u8]]) {
+pub fn show_words(
+    server: &Server,
+    data: &mut Data,
+    client: &Client,
+    command: &Registered,
+    args: &[&[u8]],
+) {
     let line: Arc<[u8]> = line(client, command, args).into();
     for monitor in server.monitors.all().iter() {
-        server.push_to(monitor, Push::Seen(Arc::clone(&line)));
+        let overrun = server.push_to(monitor, Push::Seen(Arc::clone(&line)));
+        if let Some(subscribers) = &mut data.audience.subscribers {
+            subscribers.note_pushed(overrun);
+        }
     }
 }
 

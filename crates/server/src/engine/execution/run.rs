@@ -78,6 +78,10 @@ fn show_onlookers(call: &mut Call<'_>) {
         call.command.has(Flags::RUNS_TRANSACTION) && call.client.long_command.is_some();
     if call.server.switches.has(Switch::MONITORED) && !is_in_midst {
         monitor::feed(call);
+        // A transaction or a script waits when it has ended.
+        if !call.in_transaction && call.client.caller == 0 {
+            call.wait_for_listeners();
+        }
     }
     if call.client.tracking.is_some() {
         tracking::remember(call);

@@ -38,6 +38,7 @@ pub struct Subscribers {
     posted_to_self: bool,
     /// A worker for which too many messages wait.
     overrun: Option<Arc<WorkerHandle>>,
+    published: u64,
     /// Memory of the last publication's targets, for the next one.
     targets: Vec<Arc<WorkerHandle>>,
 }
@@ -60,8 +61,6 @@ struct Recipients {
 
 /// Lists up to this length are searched.
 const SEARCHED_MAX: usize = 32;
-/// Bytes of messages that may wait for a worker before publishers to it are slowed down.
-const BACKLOG_MAX: usize = 256 * 1024;
 
 impl Subscriptions {
     /// The number of channels and patterns, as SUBSCRIBE counts them.
@@ -114,6 +113,7 @@ impl Subscribers {
             own_invalid: Vec::new(),
             posted_to_self: false,
             overrun: None,
+            published: 0,
             targets: Vec::new(),
         }
     }
@@ -165,10 +165,11 @@ impl Subscribers {
             } else {
                 worker.mailbox.wake();
             }
-            if worker.backlog_bytes.load(Ordering::Relaxed) > BACKLOG_MAX {
+            if worker.is_overrun() {
                 self.overrun = Some(worker);
             }
         }
+        self.published += 1;
         self.targets = targets;
         clients
     }
@@ -176,11 +177,21 @@ impl Subscribers {
     /// Whether publishers have to wait until some worker has caught up.
     #[inline]
     pub fn is_overrun(&mut self) -> bool {
-        let backlog = |worker: &Arc<WorkerHandle>| worker.backlog_bytes.load(Ordering::Relaxed);
-        if self.overrun.as_ref().is_some_and(|worker| backlog(worker) < BACKLOG_MAX / 2) {
-            self.overrun = None;
-        }
+        self.overrun.take_if(|worker| worker.has_caught_up());
         self.overrun.is_some()
+    }
+
+    /// Notes that a message for one client has overrun its worker, if it has.
+    pub fn note_pushed(&mut self, overrun: Option<Arc<WorkerHandle>>) {
+        if overrun.is_some() {
+            self.overrun = overrun;
+            self.published += 1;
+        }
+    }
+
+    /// A number that grows with each message that other workers may have to deliver.
+    pub const fn published(&self) -> u64 {
+        self.published
     }
 
     // Subscribing.

@@ -48,6 +48,16 @@ pub enum ClientPost {
     Feed,
 }
 
+impl Post {
+    /// Bytes of a message for one client; 0 for other posts.
+    pub fn pushed_bytes(&self) -> usize {
+        match self {
+            Self::ToClient(_, ClientPost::Push { push, .. }) => push.memory(),
+            _ => 0,
+        }
+    }
+}
+
 /// Bytes of memory for a post whose contents have this size, where posts come in numbers: the list
 /// in which it waits grows by doubling.
 pub const fn post_memory(contents: usize) -> usize {

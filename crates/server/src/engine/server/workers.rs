@@ -55,7 +55,7 @@ pub struct WorkerHandle {
     pub stats: WorkerStats,
     /// The number of connections that it has, counting those in its mailbox.
     pub connections: AtomicUsize,
-    /// Bytes of published messages that wait in the mailbox or that were taken from it.
+    /// Bytes of messages for clients that wait in the mailbox or that were taken from it.
     pub backlog_bytes: AtomicUsize,
     /// Whether it keeps replies back until more of the log is on disk.
     pub awaits_disk: AtomicBool,
@@ -86,6 +86,18 @@ impl WorkerHandle {
             watch: Watch::default(),
             cpu_time: CachedFigure::new(),
         }
+    }
+
+    /// Whether more messages wait for it than may: those that cause more are slowed down.
+    #[inline]
+    pub fn is_overrun(&self) -> bool {
+        self.backlog_bytes.load(Ordering::Relaxed) > BACKLOG_MAX
+    }
+
+    /// Whether it has caught up, after it was overrun.
+    #[inline]
+    pub fn has_caught_up(&self) -> bool {
+        self.backlog_bytes.load(Ordering::Relaxed) < BACKLOG_MAX / 2
     }
 
     /// Whether it would serve another client at once.
@@ -268,31 +280,38 @@ impl Workers {
         if plays { connections.div_ceil(in_play) } else { 0 }
     }
 
-    /// Posts something for a client to the worker that has it.
+    /// Posts something for a client to the worker that has it. Returns the worker if it is overrun.
     ///
     /// The client may be moving to another worker. Either this finds its new place, or its new
     /// worker sees what the caller wrote before: the fence here pairs with that of `Worker::adopt`.
-    pub fn post_to(&self, client: &Arc<ClientInfo>, post: ClientPost) {
+    pub fn post_to(&self, client: &Arc<ClientInfo>, post: ClientPost) -> Option<Arc<WorkerHandle>> {
         fence(Ordering::SeqCst);
-        let mut worker = client.worker.load(Ordering::Acquire);
+        let mut id = client.worker.load(Ordering::Acquire);
         let mut post = Post::ToClient(Arc::clone(client), post);
-        while let Err(back) = self.post(worker, post) {
-            // The worker has ended. Its clients have moved before that, or the server ends.
-            let now = client.worker.load(Ordering::Acquire);
-            if now == worker {
-                return;
+        loop {
+            match self.post(id, post) {
+                Ok(worker) => return worker.is_overrun().then_some(worker),
+                Err(back) => {
+                    // The worker has ended. Its clients have moved before that, or the server ends.
+                    let now = client.worker.load(Ordering::Acquire);
+                    if now == id {
+                        return None;
+                    }
+                    (id, post) = (now, back);
+                }
             }
-            (worker, post) = (now, back);
         }
     }
 
-    /// Posts something to a worker. Returns the post if the worker no longer exists.
-    fn post(&self, id: usize, post: Post) -> Result<(), Post> {
+    /// Posts something to a worker, and returns the worker. Returns the post if the worker no longer
+    /// exists.
+    fn post(&self, id: usize, post: Post) -> Result<Arc<WorkerHandle>, Post> {
         let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
-        match worker {
-            Some(worker) => worker.mailbox.post(post),
-            None => Err(post),
-        }
+        let Some(worker) = worker else { return Err(post) };
+        // Counted before it can be taken.
+        worker.backlog_bytes.fetch_add(post.pushed_bytes(), Ordering::Relaxed);
+        worker.mailbox.post(post)?;
+        Ok(worker)
     }
 
     /// Makes all workers share out their connections anew.
@@ -386,6 +405,9 @@ impl KnownWorkers {
         }
     }
 }
+
+/// Bytes of messages that may wait for a worker before those that cause more are slowed down.
+const BACKLOG_MAX: usize = 256 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -31,7 +31,7 @@ pub use self::session::{
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::mailbox::{ClientPost, post_memory};
 use crate::engine::server::unsent::UnsentBytes;
-use crate::engine::server::{Server, Switch};
+use crate::engine::server::{Server, Switch, WorkerHandle};
 
 /// The clients that track, as all workers see them. Only mailboxes are locked while it is locked.
 #[derive(Default)]
@@ -90,9 +90,9 @@ impl Tracking {
 
 impl Server {
     /// Posts a message for a client to the worker that has it now. Does nothing if the client has
-    /// gone.
-    pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) {
+    /// gone. Returns the worker if it is overrun.
+    pub fn push_to(&self, to: &Arc<ClientInfo>, push: Push) -> Option<Arc<WorkerHandle>> {
         let unsent = UnsentBytes::new(post_memory(push.memory()));
-        self.workers.post_to(to, ClientPost::Push { push, unsent });
+        self.workers.post_to(to, ClientPost::Push { push, unsent })
     }
 }

@@ -10,7 +10,7 @@ use bobbin_store::trim::Trim;
 use super::{Mode, Push, TrackingClient, TrackingRegistry};
 use crate::engine::clients::ClientInfo;
 use crate::engine::pubsub::Publication;
-use crate::engine::server::Server;
+use crate::engine::server::{Server, WorkerHandle};
 
 /// What other clients must be told of a change before the keys' shards are unlocked.
 #[derive(Debug)]
@@ -57,12 +57,14 @@ const WALKED_MAX: usize = 64;
 pub struct AtWork<'a> {
     id: u64,
     own: &'a mut Vec<u8>,
+    /// A worker that messages for its clients have overrun.
+    pub overrun: Option<Arc<WorkerHandle>>,
 }
 
 impl<'a> AtWork<'a> {
     /// `id` is the client's number. With 0, messages for the client are posted as for any other.
     pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
-        Self { id, own }
+        Self { id, own, overrun: None }
     }
 }
 
@@ -237,7 +239,8 @@ impl Tracker {
         if at_work.id == to.id {
             push.append_for(to, at_work.own);
         } else {
-            self.server.push_to(to, push);
+            let overrun = self.server.push_to(to, push);
+            at_work.overrun = overrun.or_else(|| at_work.overrun.take());
         }
     }
 }

@@ -32,6 +32,16 @@ impl Audience {
     pub const fn broadcasts(&self) -> bool {
         self.broadcasts
     }
+
+    /// Whether another worker has to catch up with the messages that this worker's clients cause.
+    pub fn is_overrun(&mut self) -> bool {
+        self.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
+    }
+
+    /// A number that grows with each message that other workers may have to deliver.
+    pub fn published(&self) -> u64 {
+        self.subscribers.as_ref().map_or(0, |subscribers| subscribers.published())
+    }
 }
 
 impl Data {
@@ -104,6 +114,8 @@ impl Data {
                         if let Some(tracker) = &mut self.audience.tracker {
                             let mut at_work = AtWork::new(at_work, subscribers.invalid_aside());
                             tracker.publish(notice, by, &mut at_work);
+                            let overrun = at_work.overrun;
+                            subscribers.note_pushed(overrun);
                         }
                     }
                 }
