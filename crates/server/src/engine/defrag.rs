@@ -2,9 +2,9 @@
 //!
 //! Once a second the thread reads how many bytes are free in runs of small blocks that cannot be
 //! given back, because other blocks of the runs are in use. If they are many, it goes over all keys
-//! and scripts. It holds a shard while it looks at `STEP_LOOKS` blocks and rests in between, so that
-//! it takes only a part of one core. The allocator decides what moves (`Utilization`); the store
-//! knows where the blocks are.
+//! and scripts. It holds a shard while it looks at `STEP_LOOKS` blocks, and rests in between, so it
+//! takes only a part of one core. The allocator decides what moves (`Utilization`); the store knows
+//! where the blocks are.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -318,8 +318,8 @@ impl RecordTable {
         }
     }
 
-    /// Moves blocks out of sparsely used memory, unless a clone shares them, from a part on. Returns
-    /// the part to continue with; 0 at the end. Parts are places of records.
+    /// Moves blocks out of sparsely used memory, unless a clone shares them, from a part on. Parts
+    /// are places of records. Returns the part to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         let at = Walk::from_part(from);
         let next = match &mut self.pages {

@@ -540,9 +540,9 @@ const FANOUT: usize = 64;
 /// The least children of a node that is *filled*.
 const FANOUT_MIN: usize = FANOUT / 4;
 /// No tree gets deeper. By the rules above a tree of depth d >= 3 has at least
-/// 13 * `FANOUT_MIN`^(d-2) leaves: 14 filled nodes of the second level have 16 children each, and of
-/// the nodes of each further level only two are not filled. With depth 15 these would be 2^55
-/// leaves, more than an address space has blocks of 64 bytes.
+/// 13 * `FANOUT_MIN`^(d-2) leaves: 14 filled nodes of the second level have 16 children each, and
+/// all but two nodes of each further level are filled. With depth 15 these would be 2^55 leaves,
+/// more than an address space has blocks of 64 bytes.
 const DEPTH_MAX: usize = 15;
 
 #[cfg(test)]

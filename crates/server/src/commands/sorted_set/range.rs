@@ -311,9 +311,9 @@ impl RangeOptions {
         }
     }
 
-    /// The ranks of those elements that ZRANGESTORE puts into a packed set, which has no score of -0,
-    /// before one of them makes it large. It begins with the first of a range in its order, and
-    /// knows the number of elements in advance only of ranks.
+    /// The ranks of the elements that Valkey's ZRANGESTORE puts into a packed set, which has no
+    /// score of -0, before one of them makes it large. It takes the elements in the range's order,
+    /// and knows their number in advance only if the range is one of ranks.
     fn packed_first(
         &self,
         set: &SortedSet,
