@@ -591,8 +591,8 @@ impl Separator {
     }
 
     /// The least short separator between two neighbouring elements. More elements then belong to
-    /// the leaf on the right. That suits a new leaf of one element behind a full one: otherwise each
-    /// element between the two would become a leaf.
+    /// the leaf on the right. That suits a new leaf of one element behind a full one: otherwise
+    /// each element between the two would become a leaf.
     fn behind(left: ScoredMember<'_>, right: ScoredMember<'_>) -> Self {
         if left.score < right.score {
             return Self { score: left.score.next_up(), member: [].into() };
