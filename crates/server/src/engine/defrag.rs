@@ -2,7 +2,7 @@
 //!
 //! Once a second the thread reads how many bytes are free in runs of small blocks that cannot be
 //! given back, because other blocks of the runs are in use. If they are many, it goes over all keys
-//! and scripts. It holds a shard for some microseconds at a time and rests in between, so that it
+//! and scripts. It holds a shard while it looks at `STEP_LOOKS` blocks, and rests in between, so it
 //! takes only a part of one core. The allocator decides what moves (`Utilization`); the store knows
 //! where the blocks are.
 
@@ -299,7 +299,8 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 const IDLE_PASS_PAUSE: Duration = Duration::from_secs(30);
 /// How often the thread checks whether a snapshot is complete.
 const CUT_PAUSE: Duration = Duration::from_millis(100);
-/// The most blocks that are checked while a shard is held. Ten take some microseconds.
+/// How many blocks are checked while a shard is held, or a few more. Ten take some microseconds, or
+/// some ten if they are of several KB and move.
 const STEP_LOOKS: usize = 64;
 const SLOW: Duration = Duration::from_millis(1);
 

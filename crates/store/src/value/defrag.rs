@@ -34,8 +34,9 @@ pub struct DefragCursor {
 }
 
 impl<'a> Defragmenter<'a> {
-    /// A step looks at `looks_max` blocks, or at a few hundred more. `is_sparse` says whether the
-    /// block that an address lies in should move.
+    /// A step looks at `looks_max` blocks, or at some more: a value is left between two of its
+    /// records, leaves or nodes. `is_sparse` says whether the block that an address lies in should
+    /// move.
     pub fn new(looks_max: usize, is_sparse: &'a mut dyn FnMut(NonNull<u8>) -> bool) -> Self {
         Self { is_sparse, looked: 0, moved: 0, keys: 0, keys_moved: 0, looks_max }
     }

@@ -52,7 +52,7 @@ pub struct RecordPlace {
 }
 
 /// How far a walk has come.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Walk {
     node: usize,
     page: usize,
@@ -318,18 +318,20 @@ impl RecordTable {
         }
     }
 
-    /// Moves blocks out of sparsely used memory, unless a clone shares them: those of one node and
-    /// of some nodes behind it. Returns the node to continue with; 0 at the end.
+    /// Moves blocks out of sparsely used memory, unless a clone shares them, from a part on. Parts
+    /// are places of records. Returns the part to continue with; 0 at the end.
     pub(crate) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        match &mut self.pages {
+        let at = Walk::from_part(from);
+        let next = match &mut self.pages {
             Pages::One(page) => {
-                page.defragment(defragmenter);
-                0
+                let record = page.defragment(at.record, defragmenter);
+                Walk { record: if record < page.len() { record } else { 0 }, ..Walk::default() }
             }
             Pages::Many(root) => root
                 .defragment(from, defragmenter)
-                .map_or(0, |root| root.move_parts(from, defragmenter)),
-        }
+                .map_or_else(Walk::default, |root| root.move_parts(at, defragmenter)),
+        };
+        next.part()
     }
 
     /// Bytes of memory.
@@ -430,6 +432,22 @@ impl RecordPlace {
     }
 }
 
+impl Walk {
+    /// The place as one number, in the order of places.
+    const fn part(self) -> usize {
+        (self.node << PAGE_BITS | self.page) << RECORD_BITS | self.record
+    }
+
+    const fn from_part(part: usize) -> Self {
+        let pages = part >> RECORD_BITS;
+        Self {
+            node: pages >> PAGE_BITS,
+            page: pages & ((1 << PAGE_BITS) - 1),
+            record: part & ((1 << RECORD_BITS) - 1),
+        }
+    }
+}
+
 impl std::fmt::Debug for RecordTable {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_list().entries(self.iter()).finish()
@@ -470,6 +488,9 @@ const fn tag(hash: u64) -> u8 {
     hash as u8
 }
 
+/// Bits of a place: a node has 256 pages at most, and a page a million records.
+const PAGE_BITS: u32 = 9;
+const RECORD_BITS: u32 = 21;
 /// A position has this many bits fewer than a hash.
 const POSITION_SHIFT: u32 = 16;
 const POSITIONS: u64 = 1 << (64 - POSITION_SHIFT);

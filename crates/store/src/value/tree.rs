@@ -4,6 +4,19 @@
 //! The tree does not look into leaves. Code that changes a leaf tells the tree by how much its
 //! count changes, and splits, merges and removes leaves itself. The tree keeps the counts along the
 //! path, and splits its own nodes. Clones share all nodes until one changes.
+//!
+//! The depth has a bound, because these rules hold:
+//! - *Filled*: a node has at least `FANOUT_MIN` children, unless it is the root or the first or the
+//!   last node of its level. A full node leaves its new neighbour with one child only at the ends
+//!   of a level, where elements come in order. All others are split in halves. A removal that
+//!   leaves a node with fewer merges it with a sibling, or they share their children.
+//! - *Wide*: if the root has only two nodes below it, one of them has at least `FANOUT_MIN`
+//!   children. A split leaves at least half of a node on one side, and a removal sees to the node
+//!   that it left with fewer.
+//!
+//! So a root with nodes below it has at least one *filled* child, the level below that at least
+//! `FANOUT_MIN` nodes, all of them filled but two, and each further level almost `FANOUT_MIN` times
+//! as many. See `DEPTH_MAX`.
 
 use super::cow::Cow;
 use super::defrag::{Defragmenter, Movable};
@@ -44,6 +57,13 @@ struct Child<L, S> {
 enum TreeNode<L, S> {
     Inner(Cow<Inner<L, S>>),
     Leaf(L),
+}
+
+/// At which ends of its level a node is.
+#[derive(Clone, Copy)]
+struct Ends {
+    first: bool,
+    last: bool,
 }
 
 /// On which side of a leaf another one is inserted.
@@ -96,7 +116,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.len += count;
         self.leaves += 1;
         let child = Child { count, separator, node: TreeNode::Leaf(leaf) };
-        let Some(right) = Self::insert_below(&mut self.root, path.all(), side, child) else {
+        let ends = Ends { first: true, last: true };
+        let Some(right) = Self::insert_below(&mut self.root, path.all(), ends, side, child) else {
             return;
         };
         assert!(usize::from(self.depth) < DEPTH_MAX, "a tree of depth {DEPTH_MAX}");
@@ -109,26 +130,32 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         self.depth += 1;
     }
 
-    /// Returns the new node behind this one, if this one was split.
+    /// Returns the new node behind this one, if this one was split. `ends` says at which ends of
+    /// its level the node is.
     fn insert_below(
         node: &mut Cow<Inner<L, S>>,
         path: &[u8],
+        ends: Ends,
         side: Side,
         child: Child<L, S>,
     ) -> Option<Child<L, S>> {
         let inner = node.make_mut();
         let index = usize::from(path[0]);
         if path.len() == 1 {
-            return inner.insert(index + usize::from(side == Side::After), child);
+            return inner.insert(index + usize::from(side == Side::After), ends, child);
         }
+        let ends_below = Ends {
+            first: ends.first && index == 0,
+            last: ends.last && index + 1 == inner.children.len(),
+        };
         let below = &mut inner.children[index];
         below.count += child.count;
         let TreeNode::Inner(node) = &mut below.node else {
             unreachable!("leaves are at the bottom")
         };
-        let right = Self::insert_below(node, &path[1..], side, child)?;
+        let right = Self::insert_below(node, &path[1..], ends_below, side, child)?;
         below.count -= right.count;
-        inner.insert(index + 1, right)
+        inner.insert(index + 1, ends, right)
     }
 
     /// Removes a leaf. All other paths become invalid.
@@ -168,8 +195,8 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
         child.count -= count;
         if below.children.is_empty() {
             inner.children.remove(index);
-        } else {
-            inner.merge_small(index);
+        } else if below.children.len() < FANOUT_MIN {
+            inner.fill(index);
         }
         (leaf, count)
     }
@@ -339,6 +366,14 @@ impl<L: Clone, S: Clone + Default> Tree<L, S> {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         assert_eq!(self.root.check(usize::from(self.depth)), (self.len, self.leaves));
+        let mut level = vec![&*self.root];
+        for depth in 1..self.depth {
+            level = level.iter().flat_map(|node| node.inner_nodes()).collect();
+            let filled = |node: &&&Inner<L, S>| node.children.len() >= FANOUT_MIN;
+            let inside = level.get(1..level.len() - 1).unwrap_or_default();
+            assert_eq!(inside.iter().filter(filled).count(), inside.len(), "level {depth}");
+            assert!(level.len() > 1 && level.iter().any(|node| filled(&node)), "level {depth}");
+        }
     }
 }
 
@@ -397,15 +432,15 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
     }
 
     /// Inserts a child. Returns the new node behind this one, if there was no room.
-    fn insert(&mut self, index: usize, child: Child<L, S>) -> Option<Child<L, S>> {
+    fn insert(&mut self, index: usize, ends: Ends, child: Child<L, S>) -> Option<Child<L, S>> {
         if self.children.len() < FANOUT {
             self.children.insert(index, child);
             return None;
         }
-        // Elements that are added in order leave full nodes behind.
+        // Elements that are added in order, at either end of the tree, leave full nodes behind.
         let at = match index {
-            FANOUT => FANOUT,
-            0 => 0,
+            FANOUT if ends.last => FANOUT,
+            0 if ends.first => 0,
             _ => FANOUT / 2,
         };
         let mut right = self.children.split_off(at);
@@ -419,39 +454,45 @@ impl<L: Clone, S: Clone + Default> Inner<L, S> {
         Some(Child { count: right.count(), separator, node: TreeNode::Inner(Cow::new(right)) })
     }
 
-    /// Merges a child node that has become small with the previous or next one, unless the result
-    /// is nearly full.
-    fn merge_small(&mut self, index: usize) {
-        let size = |child: &Child<L, S>| match &child.node {
-            TreeNode::Inner(inner) => inner.children.len(),
-            TreeNode::Leaf(_) => FANOUT,
+    /// Merges a child node that has few children with a sibling. If the result would be nearly
+    /// full, the two share their children instead. An only child has no sibling: then this node is
+    /// filled next.
+    fn fill(&mut self, index: usize) {
+        let left = index.min(self.children.len().saturating_sub(2));
+        let Some([to_child, from_child]) = self.children.get_mut(left..left + 2) else { return };
+        let (TreeNode::Inner(to), TreeNode::Inner(from)) =
+            (&mut to_child.node, &mut from_child.node)
+        else {
+            unreachable!("leaves are at the bottom")
         };
-        if size(&self.children[index]) >= FANOUT / 4 {
-            return;
-        }
-        let fits = |left: usize| {
-            self.children
-                .get(left + 1)
-                .is_some_and(|right| size(&self.children[left]) + size(right) <= FANOUT * 3 / 4)
-        };
-        let left = if fits(index) {
-            index
-        } else if index > 0 && fits(index - 1) {
-            index - 1
+        let (to, from) = (to.make_mut(), from.make_mut());
+        let (to_len, total) = (to.children.len(), to.children.len() + from.children.len());
+        let kept = if total <= FANOUT * 3 / 4 { total } else { total / 2 };
+        // The separator between the two moves down to where they meet now.
+        let separator = std::mem::take(&mut from_child.separator);
+        from.children[0].separator = separator;
+        if kept > to_len {
+            to.children.extend(from.children.drain(..kept - to_len));
         } else {
-            return;
-        };
-        let right = self.children.remove(left + 1);
-        let child = &mut self.children[left];
-        let (TreeNode::Inner(to), TreeNode::Inner(from)) = (&mut child.node, right.node) else {
-            return;
-        };
-        child.count += right.count;
-        let start = to.children.len();
-        let to = to.make_mut();
-        let mut from = from;
-        to.children.append(&mut from.make_mut().children);
-        to.children[start].separator = right.separator;
+            from.children.splice(..0, to.children.drain(kept..));
+        }
+        let count = to_child.count + from_child.count;
+        if let Some(first) = from.children.first_mut() {
+            from_child.separator = std::mem::take(&mut first.separator);
+            from_child.count = from.count();
+            to_child.count = count - from_child.count;
+        } else {
+            to_child.count = count;
+            self.children.remove(left + 1);
+        }
+    }
+
+    #[cfg(test)]
+    fn inner_nodes(&self) -> impl Iterator<Item = &Self> {
+        self.children.iter().filter_map(|child| match &child.node {
+            TreeNode::Inner(inner) => Some(&**inner),
+            TreeNode::Leaf(_) => None,
+        })
     }
 
     #[cfg(test)]
@@ -496,7 +537,12 @@ impl Path {
 
 /// The most children of a node.
 const FANOUT: usize = 64;
-/// Each further level needs 32 times as many insertions, so no tree gets this deep.
+/// The least children of a node that is *filled*.
+const FANOUT_MIN: usize = FANOUT / 4;
+/// No tree gets deeper. By the rules above a tree of depth d >= 3 has at least
+/// 13 * `FANOUT_MIN`^(d-2) leaves: 14 filled nodes of the second level have 16 children each, and
+/// all but two nodes of each further level are filled. With depth 15 these would be 2^55 leaves,
+/// more than an address space has blocks of 64 bytes.
 const DEPTH_MAX: usize = 15;
 
 #[cfg(test)]
@@ -571,6 +617,82 @@ mod tests {
                 clone.check();
                 prop_assert_eq!(leaves(&clone), model);
             }
+        }
+    }
+
+    /// Inserts leaves behind ones that are last in full nodes. A split that left only the new leaf
+    /// in the new node, wherever it is, would make a path of such nodes.
+    fn insert_behind_full_nodes(
+        insert: &mut impl FnMut(usize) -> usize,
+        after: usize,
+        height: usize,
+    ) -> usize {
+        let last =
+            if height == 1 { after } else { insert_behind_full_nodes(insert, after, height - 1) };
+        let next = insert(last);
+        for _ in 0..62 {
+            insert(last);
+        }
+        if height == 1 { next } else { insert_behind_full_nodes(insert, next, height - 1) }
+    }
+
+    #[test]
+    fn no_order_of_insertions_makes_a_tree_of_few_leaves_deep() {
+        // The leaves in the order of their insertion: the leaf that each comes after, then the rank
+        // of each. A rank is the separator, too.
+        let (mut parents, mut next) = (vec![0], vec![None]);
+        let height = if cfg!(miri) { 3 } else { 8 };
+        let mut insert = |after: usize| {
+            parents.push(after);
+            next.push(next[after]);
+            next[after] = Some(next.len() - 1);
+            next.len() - 1
+        };
+        insert_behind_full_nodes(&mut insert, 0, height);
+        let mut ranks = vec![0; next.len()];
+        let order = std::iter::successors(Some(0), |&leaf| next[leaf]);
+        order.enumerate().for_each(|(rank, leaf)| ranks[leaf] = rank as u32);
+        let mut tree: Tree<u32, u32> = Tree::new(0, 1);
+        for (&rank, &after) in ranks.iter().zip(&parents).skip(1) {
+            let path = tree.seek(|&separator| separator <= rank);
+            assert_eq!(*tree.leaf(&path), ranks[after]);
+            tree.insert(&path, Side::After, rank, rank, 1);
+        }
+        tree.check();
+        assert_eq!(tree.len(), ranks.len());
+        assert!(tree.depth <= 3, "{} leaves lie {} deep", tree.len(), tree.depth);
+        for rank in 0..ranks.len() {
+            let path = tree.seek(|&separator| separator <= rank as u32);
+            assert_eq!((*tree.leaf(&path), tree.rank(&path)), (rank as u32, rank));
+        }
+    }
+
+    #[test]
+    fn no_removal_leaves_a_node_nearly_empty() {
+        let many = if cfg!(miri) { 700 } else { 10_000 };
+        // One end grows, or both do. Then one leaf of some stays, from either end on.
+        for (fronts, stays, forward) in
+            [(0, 2, true), (1, 40, false), (2, 64, true), (1, 1000, true), (2, 1000, false)]
+        {
+            let mut tree: Tree<u32, ()> = Tree::new(0, 1);
+            for number in 1..many {
+                let (path, side) = if number % 2 < fronts {
+                    (tree.first(), Side::Before)
+                } else {
+                    (tree.last(), Side::After)
+                };
+                tree.insert(&path, side, (), number, 1);
+            }
+            let mut expected = leaves(&tree);
+            for at in (0..many as usize).filter(|at| !at.is_multiple_of(stays)) {
+                let rank = if forward { at.div_ceil(stays) } else { many as usize - 1 - at };
+                assert_eq!(tree.remove(&tree.seek_rank(rank).0), expected.remove(rank).0);
+                if at % 101 == 1 {
+                    tree.check();
+                }
+            }
+            tree.check();
+            assert_eq!(leaves(&tree), expected);
         }
     }
 

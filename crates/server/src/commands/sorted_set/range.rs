@@ -132,7 +132,7 @@ pub(super) fn zrangestore(call: &mut Call<'_>) -> Outcome {
         return Ok(());
     };
     let ranks = options.cut(set, bounds.find(set, options.reverse()));
-    let mut copy = Copying { set: set.clone(), ranks, result: SortedSet::new(), limits, hasher };
+    let mut copy = Copying::new(set.clone(), ranks, options, limits, hasher);
     if copy.ranks.len() <= SLICED_MIN {
         copy.step(usize::MAX);
         store(call.data, &mut call.reply, destination, copy.result, "zrangestore");
@@ -153,17 +153,34 @@ struct Copying {
     set: SortedSet,
     /// The ranks that are still to be copied.
     ranks: Range<usize>,
+    /// The ranks of which a score of -0 becomes 0.
+    packed: Range<usize>,
     result: SortedSet,
     limits: SortedSetLimits,
     hasher: &'static Hasher,
 }
 
 impl Copying {
+    fn new(
+        set: SortedSet,
+        ranks: Range<usize>,
+        options: RangeOptions,
+        limits: SortedSetLimits,
+        hasher: &'static Hasher,
+    ) -> Self {
+        let packed = options.packed_first(&set, &ranks, limits);
+        Self { set, ranks, packed, result: SortedSet::new(), limits, hasher }
+    }
+
     /// Copies up to `count` elements. Returns whether there is more to do.
     fn step(&mut self, count: usize) -> bool {
         let next = self.ranks.end.min(self.ranks.start.saturating_add(count));
         let (mut room, mut some) = (IntegerText::new(0), Gathered::default());
-        for (member, score) in self.set.range(self.ranks.start..next) {
+        for (rank, (member, score)) in
+            (self.ranks.start..).zip(self.set.range(self.ranks.start..next))
+        {
+            // A sum with 0 is never -0.
+            let score = if self.packed.contains(&rank) { score + 0.0 } else { score };
             some.push(member.text(&mut room), score);
         }
         some.sort_some(usize::MAX);
@@ -199,8 +216,9 @@ impl SlicedChange for RangeStoring {
         if !same {
             let [start, stop] = &self.bounds;
             let bounds = self.options.bounds_of(start, stop)?;
-            self.copy.ranks = self.options.cut(&set, bounds.find(&set, self.options.reverse()));
-            (self.copy.set, self.copy.result) = (set, SortedSet::new());
+            let ranks = self.options.cut(&set, bounds.find(&set, self.options.reverse()));
+            let Copying { limits, hasher, .. } = self.copy;
+            self.copy = Copying::new(set, ranks, self.options, limits, hasher);
         }
         Ok(same)
     }
@@ -290,6 +308,29 @@ impl RangeOptions {
             By::Rank => ElementBounds::ranks(min, max),
             By::Score => ElementBounds::scores(min, max),
             By::Member => ElementBounds::members(min, max),
+        }
+    }
+
+    /// The ranks of the elements that Valkey's ZRANGESTORE puts into a packed set, which has no
+    /// score of -0, before one of them makes it large. It takes the elements in the range's order,
+    /// and knows their number in advance only if the range is one of ranks.
+    fn packed_first(
+        &self,
+        set: &SortedSet,
+        ranks: &Range<usize>,
+        limits: SortedSetLimits,
+    ) -> Range<usize> {
+        if self.by() == By::Rank && ranks.len() > limits.packed_entries {
+            return 0..0;
+        }
+        let most = ranks.len().min(limits.packed_entries);
+        let is_short = |(member, _): &(Item<'_>, f64)| member.len() <= limits.packed_value_len;
+        if self.reverse() {
+            let elements = set.range(ranks.end - most..ranks.end).rev();
+            ranks.end - elements.take_while(is_short).count()..ranks.end
+        } else {
+            let elements = set.range(ranks.start..ranks.start + most);
+            ranks.start..ranks.start + elements.take_while(is_short).count()
         }
     }
 

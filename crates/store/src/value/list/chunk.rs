@@ -1,6 +1,8 @@
 //! A chunk: some elements of a long list in one block, one behind the other in a listpack's
 //! encoding, with slack at both ends.
 
+use std::ops::Range;
+
 use crate::value::Defragmenter;
 use crate::value::defrag::Movable;
 use crate::value::listpack::Item;
@@ -71,6 +73,23 @@ impl ListChunk {
         self.0.close(from, to - from);
     }
 
+    /// Replaces the entry between two offsets. Returns whether the new one is shorter.
+    pub(super) fn replace(
+        &mut self,
+        old: Range<usize>,
+        value: Item<'_>,
+        limits: ListLimits,
+    ) -> bool {
+        let entry = Encoded::new(value);
+        if entry.len_with_back() == old.len() {
+            entry.write_over(&mut self.0.bytes_mut()[old]);
+            return false;
+        }
+        self.remove(old.start, old.end);
+        self.insert(old.start, value, End::Back, limits);
+        entry.len_with_back() < old.len()
+    }
+
     /// Keeps the entries for which `keep` returns true. Returns how many were removed.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(Item<'_>) -> bool) -> usize {
         let (mut kept, mut removed, mut at) = (Vec::with_capacity(self.0.len()), 0, 0);
@@ -126,6 +145,15 @@ impl ListChunk {
         self.0.shrink();
     }
 
+    /// Frees slack if it is more than half of the block. A chunk that grows gets less than that, so
+    /// one whose length goes up and down does not move each time.
+    pub(super) fn give_back(&mut self) {
+        let (before, behind) = self.0.slack();
+        if before + behind > self.0.len().max(CAPACITY_MIN) {
+            self.0.shrink();
+        }
+    }
+
     /// Whether an element can be pushed without moving all others each time.
     #[inline]
     pub(super) fn has_room(
@@ -153,6 +181,17 @@ impl ListChunk {
     pub(super) fn fits(&self, value: Item<'_>, count: usize, limits: ListLimits) -> bool {
         let added = Encoded::new(value).len_with_back();
         self.0.len() + added <= limits.chunk_bytes() && count < limits.entries_max
+    }
+
+    /// Whether an element can take the place of another one.
+    pub(super) fn fits_instead(
+        &self,
+        old: Range<usize>,
+        value: Item<'_>,
+        limits: ListLimits,
+    ) -> bool {
+        let len = Encoded::new(value).len_with_back();
+        len <= old.len() || self.0.len() - old.len() + len <= limits.chunk_bytes()
     }
 
     /// The offset of the element with this index, of `count`; or the end.

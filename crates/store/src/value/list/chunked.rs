@@ -129,12 +129,12 @@ impl ChunkedList {
         let chunk = self.tree.leaf(&path);
         let from = chunk.position(offset, count);
         let to = chunk.after(from);
-        if chunk.fits(value, count - 1, limits) || count == 1 {
-            let chunk = self.tree.leaf_mut(&path, 0);
-            chunk.remove(from, to);
-            chunk.insert(from, value, End::Back, limits);
+        if count == 1 || chunk.fits_instead(from..to, value, limits) {
+            if self.tree.leaf_mut(&path, 0).replace(from..to, value, limits) {
+                self.tidy(&path, limits);
+            }
         } else {
-            self.tree.leaf_mut(&path, -1).remove(from, to);
+            self.remove_range(index..index + 1, 1, limits);
             self.insert(index, value, limits);
         }
     }
@@ -267,29 +267,42 @@ impl ChunkedList {
         matches
     }
 
-    /// Merges a chunk that has become small with the next or the previous one.
+    /// Gives back the room of a chunk that has lost much, and merges one that has become small with
+    /// those beside it.
     fn tidy(&mut self, path: &Path, limits: ListLimits) {
+        self.tree.leaf_mut(path, 0).give_back();
+        let mut path = *path;
+        while let Some((left, right)) = self.mergeable(&path, limits) {
+            let rank = self.tree.rank(&left);
+            self.merge(&left, &right);
+            path = self.tree.seek_rank(rank).0;
+        }
+    }
+
+    /// A chunk that has become small and the next or the previous one, if one chunk can hold both.
+    fn mergeable(&self, path: &Path, limits: ListLimits) -> Option<(Path, Path)> {
         let half = limits.chunk_bytes() / 2;
         let (len, count) = (self.tree.leaf(path).bytes().len(), self.tree.leaf_count(path));
         // The last two chunks are not merged: Redis would not pack such a list either.
         if len > half / 2 || count > limits.entries_max / 4 || self.tree.leaves() <= 2 {
-            return;
+            return None;
         }
         let fits = |other: &Path| {
             self.tree.leaf(other).bytes().len() + len <= half
                 && self.tree.leaf_count(other) + count <= limits.entries_max / 2
         };
         if let Some(next) = self.tree.next_sibling(path).filter(fits) {
-            self.merge(path, &next);
-        } else if let Some(previous) = self.tree.previous_sibling(path).filter(fits) {
-            self.merge(&previous, path);
+            return Some((*path, next));
         }
+        Some((self.tree.previous_sibling(path).filter(fits)?, *path))
     }
 
     fn merge(&mut self, left: &Path, right: &Path) {
         let moved = self.tree.leaf_count(right);
         let chunk = self.tree.leaf(right).clone();
-        self.tree.leaf_mut(left, moved as isize).append(chunk.bytes());
+        let merged = self.tree.leaf_mut(left, moved as isize);
+        merged.append(chunk.bytes());
+        merged.shrink();
         self.tree.remove(right);
     }
 

@@ -223,3 +223,73 @@ fn chunks_of_long_elements_are_dense() {
         assert!(list.memory() < many * 5200, "{}", list.memory());
     }
 }
+
+/// After LSET, as after a removal, a list takes about what a new one does, or up to twice as much
+/// if its chunks stay too large to be merged.
+#[test]
+fn shorter_elements_give_memory_back() {
+    let limits = ListLimits::new(-2);
+    let many = if cfg!(miri) { 30 } else { 400 };
+    let of = |value: &[u8]| {
+        let mut list = List::new();
+        list.prepare(usize::MAX / 2, 0, limits);
+        (0..many).for_each(|_| list.push(Item::Bytes(value), End::Back, limits));
+        list
+    };
+    let orders: [fn(usize, usize) -> usize; 3] = [
+        |at, _| at,
+        |at, many| many - 1 - at,
+        |at, many| if at < many / 2 { 2 * at } else { 2 * (at - many / 2) + 1 },
+    ];
+    for long in [300, 1000, 5000, 9000, 40_000] {
+        for (order, index) in orders.iter().enumerate() {
+            for (value, most) in [(&b"s"[..], 4), (&[b's'; 100], 6)] {
+                let mut list = of(&vec![b'x'; long]);
+                for at in 0..many {
+                    assert!(list.set(index(at, many), Item::Bytes(value), limits));
+                }
+                assert!(list.iter().all(|item| item == Item::Bytes(value)));
+                if let List::Chunked(chunked) = &list {
+                    chunked.check();
+                }
+                let (memory, new) = (list.memory(), of(value).memory());
+                let len = value.len();
+                assert!(
+                    memory < new * most / 3 + 4096,
+                    "{long} to {len} in order {order}: {memory} bytes, {new} for a new list"
+                );
+            }
+        }
+    }
+    // One of few is long.
+    let mut list = of(b"short");
+    for long in [5000, 100_000] {
+        list.set(many / 2, Item::Bytes(&vec![b'x'; long]), limits);
+        list.set(many / 2, Item::Bytes(b"short"), limits);
+    }
+    let (memory, new) = (list.memory(), of(b"short").memory());
+    assert!(memory < new + 4096, "{memory} bytes, {new} for a new list");
+}
+
+#[test]
+fn an_element_whose_length_goes_up_and_down_does_not_move_its_chunk() {
+    let limits = ListLimits::new(-2);
+    let values = [9999, 10_001, 500, 12].map(|number: u32| format!("counter {number}"));
+    for count in [1, 10, 100, 300] {
+        let mut list = List::new();
+        list.prepare(usize::MAX / 2, 0, limits);
+        (0..count).for_each(|_| list.push(Item::Bytes(b"some element"), End::Back, limits));
+        let List::Chunked(list) = &mut list else { panic!("it is packed") };
+        let mut place = |number: usize| {
+            list.set(count / 2, Item::Bytes(values[number].as_bytes()), limits);
+            list.chunks().map(|(entries, _)| entries.as_ptr().addr()).collect::<Vec<_>>()
+        };
+        let first = place(0);
+        for turn in 1..40 {
+            // The bytes may move within their block.
+            let stays =
+                place(turn % 4).iter().zip(&first).all(|(at, first)| at.abs_diff(*first) < 50);
+            assert!(stays, "{count} elements, turn {turn}");
+        }
+    }
+}

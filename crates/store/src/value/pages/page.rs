@@ -124,21 +124,26 @@ impl Page {
         }
     }
 
-    /// Moves the page if it lies in sparsely used memory and has no other owner. So do the
-    /// strings outside.
-    pub(super) fn defragment(&mut self, defragmenter: &mut Defragmenter<'_>) {
+    /// Moves the strings outside of records from one on that lie in sparsely used memory, and with
+    /// those of the first record the page itself, unless it has another owner. Returns the record
+    /// to continue with; the number of records at the end.
+    pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         if !self.is_unique() {
-            return;
+            return self.len();
         }
-        if defragmenter.wants(self.block.cast()) {
+        if from == 0 && defragmenter.wants(self.block.cast()) {
             *self = self.copy(self.len(), self.live());
         }
         if self.header().outside {
-            for index in 0..self.len() {
+            for index in from..self.len() {
+                if index > from && defragmenter.is_spent() {
+                    return index;
+                }
                 // SAFETY: *sole*: we are the block's only owner, and borrowed exclusively.
                 unsafe { record::move_outside(self.record(index), defragmenter) };
             }
         }
+        self.len()
     }
 
     /// Adds a record. The page must not have its key.

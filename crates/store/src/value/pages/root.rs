@@ -4,7 +4,7 @@ use super::super::cow::Cow;
 use super::directory::{DirectoryNode, NodeSlot, PageSlot, SLOT_BITS};
 use super::page::{NEVER, Page};
 use super::record::{NewRecord, TableRecord};
-use super::{RecordPlace, tag};
+use super::{RecordPlace, Walk, tag};
 use crate::hash::Hasher;
 use crate::value::Defragmenter;
 
@@ -163,26 +163,41 @@ impl Root {
         None
     }
 
-    /// Moves the parts of the nodes from one on. Returns the node to continue with; 0 at the end.
-    pub(super) fn move_parts(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
-        if from == 0 {
+    /// Moves the parts from a place on, page by page. Returns the place to continue with; the first
+    /// one at the end.
+    pub(super) fn move_parts(&mut self, from: Walk, defragmenter: &mut Defragmenter<'_>) -> Walk {
+        if from == Walk::default() {
             defragmenter.vector(&mut self.index);
             defragmenter.vector(&mut self.nodes);
         }
-        let last = self.nodes.len() - 1;
-        for (number, slot) in self.nodes.iter_mut().enumerate().skip(from) {
-            let Some(node) = slot.node.defragment(0, defragmenter) else { continue };
-            defragmenter.vector(&mut node.pages);
-            for slot in &mut node.pages {
-                let before = slot.page.memory();
-                slot.page.defragment(defragmenter);
-                self.bytes = self.bytes + slot.page.memory() - before;
+        let mut at = from;
+        while let Some(slot) = self.nodes.get_mut(at.node) {
+            // Its own block is the first of its parts.
+            let is_begun = at.page > 0 || at.record > 0;
+            let node = slot.node.defragment(usize::from(is_begun), defragmenter);
+            let mut pages = &mut [][..];
+            if let Some(node) = node {
+                if !is_begun {
+                    defragmenter.vector(&mut node.pages);
+                }
+                pages = &mut node.pages[..];
             }
-            if defragmenter.is_spent() && number < last {
-                return number + 1;
+            while let Some(PageSlot { page, .. }) = pages.get_mut(at.page) {
+                let before = page.memory();
+                let record = page.defragment(at.record, defragmenter);
+                self.bytes = self.bytes + page.memory() - before;
+                at = if record < page.len() {
+                    Walk { record, ..at }
+                } else {
+                    Walk { page: at.page + 1, record: 0, ..at }
+                };
+                if defragmenter.is_spent() {
+                    return at;
+                }
             }
+            at = Walk { node: at.node + 1, page: 0, record: 0 };
         }
-        0
+        Walk::default()
     }
 
     /// Bytes of memory besides its own.

@@ -15,7 +15,7 @@ use crate::value::tags::FOUND_MAX;
 use crate::value::tree::{Path, Side, Tree};
 
 /// A large sorted set. The tree holds the leaves' numbers. A number is valid as long as its leaf
-/// exists.
+/// exists. A leaf has at most `LEAF_LEN_MAX` bytes or a single element.
 #[derive(Clone)]
 pub struct LargeSortedSet {
     tree: Tree<u32, Separator>,
@@ -375,55 +375,80 @@ impl LargeSortedSet {
 
     /// Adds an element to the tree. Returns the number of its leaf.
     fn attach(&mut self, element: ScoredMember<'_>, hasher: &Hasher) -> u32 {
-        let path = self.path_of(element.score, element.member);
-        let number = *self.tree.leaf(&path);
-        let leaf = self.leaves.get_mut(number as usize);
-        let index = leaf.lower_bound(element.score, element.member);
+        // Each turn divides a leaf, and the last one adds the element.
+        loop {
+            let path = self.path_of(element.score, element.member);
+            let number = *self.tree.leaf(&path);
+            let leaf = self.leaf(&path);
+            let index = leaf.lower_bound(element.score, element.member);
+            let count = leaf.count();
+            if leaf.has_room(element.member, LEAF_LEN_MAX) {
+                self.leaves.get_mut(number as usize).insert(index, element);
+                self.tree.add(&path, 1);
+                return number;
+            }
+            let at = self.division(&path, index, element);
+            if at == 0 {
+                return self.put_before(&path, element);
+            }
+            if at == count {
+                return self.put_behind(&path, element);
+            }
+            self.divide(&path, at, hasher);
+        }
+    }
+
+    /// Where to divide a leaf that has no room for an element with this index: before its elements
+    /// or behind them, so that the leaf stays as it is, or between two of them.
+    fn division(&self, path: &Path, index: usize, element: ScoredMember<'_>) -> usize {
+        let leaf = self.leaf(path);
         let count = leaf.count();
-        if count == 0 || leaf.byte_len() + Leaf::size_of(element.member) <= LEAF_LEN_MAX {
-            leaf.insert(index, element);
-            self.tree.add(&path, 1);
-            return number;
-        }
         // Elements that are added in order, at either end, leave full leaves behind.
-        if index == 0 && self.tree.previous(&path).is_none() {
-            let separator = Separator::between(element, leaf.element(0));
-            let first = self.next_number();
-            self.put_leaf(first, Leaf::of(element));
-            *self.tree.leaf_mut(&path, 1 - count as isize) = first;
-            self.tree.insert(&path, Side::After, separator, number, count);
-            return first;
+        let is_outermost = index == 0 && self.tree.previous(path).is_none()
+            || index == count && self.tree.next(path).is_none();
+        if is_outermost || count == 1 {
+            return index;
         }
-        let right = if index == count && self.tree.next(&path).is_none() {
-            Leaf::of(element)
-        } else {
-            let middle = if count == 1 { index.min(1) } else { leaf.middle() };
-            let mut right = leaf.split_off(middle);
-            if index < middle || index == middle && middle > 0 && index < count {
-                leaf.insert(index, element);
-            } else if middle == 0 {
-                *leaf = Leaf::of(element);
-            } else {
-                right.insert(index - middle, element);
-            }
-            right
-        };
-        let leaf = self.leaves.get(number as usize);
-        let (left_count, right_count) = (leaf.count(), right.count());
-        let separator = Separator::between(leaf.element(left_count - 1), right.element(0));
-        let right_number = self.next_number();
-        // The index does not have the new element yet.
-        let in_right = !separator.above(&element);
-        for moved in right.elements(0..right_count) {
-            let is_new = in_right && moved.score == element.score && moved.member == element.member;
-            if !is_new {
-                self.index.replace(hasher.hash(moved.member).position(), number, right_number);
-            }
+        let middle = leaf.middle();
+        let half = if index <= middle { 0..middle } else { middle..count };
+        let has_room = leaf.len_of(half) + Leaf::size_of(element.member) <= LEAF_LEN_MAX;
+        if has_room { middle } else { index }
+    }
+
+    /// Makes a leaf of an element, before another leaf, which stays as it is.
+    fn put_before(&mut self, path: &Path, element: ScoredMember<'_>) -> u32 {
+        let (number, count) = (*self.tree.leaf(path), self.tree.leaf_count(path));
+        let separator = Separator::between(element, self.leaf(path).element(0));
+        let new_number = self.add_leaf(Leaf::of(element));
+        // The new leaf takes the place of the other one, as that has the separator before both.
+        *self.tree.leaf_mut(path, 1 - count as isize) = new_number;
+        self.tree.insert(path, Side::After, separator, number, count);
+        new_number
+    }
+
+    /// Makes a leaf of an element, behind another leaf, which stays as it is.
+    fn put_behind(&mut self, path: &Path, element: ScoredMember<'_>) -> u32 {
+        let leaf = self.leaf(path);
+        let separator = Separator::behind(leaf.element(leaf.count() - 1), element);
+        let number = self.add_leaf(Leaf::of(element));
+        self.tree.insert(path, Side::After, separator, number, 1);
+        number
+    }
+
+    /// Divides a leaf between two of its elements.
+    fn divide(&mut self, path: &Path, at: usize, hasher: &Hasher) {
+        let number = *self.tree.leaf(path);
+        let leaf = self.leaves.get_mut(number as usize);
+        let right = leaf.split_off(at);
+        let separator = Separator::between(leaf.element(at - 1), right.element(0));
+        let count = right.count();
+        let right_number = self.add_leaf(right);
+        let right = self.leaves.get(right_number as usize);
+        for moved in right.elements(0..count) {
+            self.index.replace(hasher.hash(moved.member).position(), number, right_number);
         }
-        self.put_leaf(right_number, right);
-        self.tree.add(&path, left_count as isize - count as isize);
-        self.tree.insert(&path, Side::After, separator, right_number, right_count);
-        if in_right { right_number } else { number }
+        self.tree.add(path, -(count as isize));
+        self.tree.insert(path, Side::After, separator, right_number, count);
     }
 
     /// Appends elements behind all others. They come in order, and no member exists yet.
@@ -437,7 +462,7 @@ impl LargeSortedSet {
         while let Some(&(first, _)) = elements.peek() {
             let path = self.tree.last();
             let last = self.leaf(&path);
-            let joins = last.count() == 0 || last.byte_len() + Leaf::size_of(first) <= LEAF_LEN_MAX;
+            let joins = last.has_room(first, LEAF_LEN_MAX);
             let mut len = if joins { last.byte_len() } else { Leaf::new().byte_len() };
             let number = if joins { *self.tree.leaf(&path) } else { self.next_number() };
             run.clear();
@@ -455,7 +480,7 @@ impl LargeSortedSet {
                 self.tree.add(&path, run.len() as isize);
             } else {
                 let last = self.leaf(&path);
-                let separator = Separator::between(last.element(last.count() - 1), run[0]);
+                let separator = Separator::behind(last.element(last.count() - 1), run[0]);
                 self.put_leaf(number, added);
                 self.tree.insert(&path, Side::After, separator, number, run.len());
             }
@@ -474,6 +499,13 @@ impl LargeSortedSet {
         } else {
             self.leaves.push(leaf);
         }
+    }
+
+    /// Stores a new leaf. Returns its number.
+    fn add_leaf(&mut self, leaf: Leaf) -> u32 {
+        let number = self.next_number();
+        self.put_leaf(number, leaf);
+        number
     }
 
     /// Removes an element from the tree.
@@ -538,11 +570,16 @@ impl LargeSortedSet {
         }
         assert_eq!(count, self.len());
         assert_eq!(self.leaves.len(), self.free.len() + self.tree.leaves());
+        let paths = std::iter::successors(Some(self.tree.first()), |path| self.tree.next(path));
+        for leaf in paths.map(|path| self.leaf(&path)) {
+            assert!(leaf.count() <= 1 || leaf.byte_len() <= LEAF_LEN_MAX);
+        }
     }
 }
 
 impl Separator {
-    /// The separator between two neighbouring elements.
+    /// The greatest short separator between two neighbouring elements. More elements then belong to
+    /// the leaf on the left.
     fn between(left: ScoredMember<'_>, right: ScoredMember<'_>) -> Self {
         let member = if left.score == right.score {
             let same = left.member.iter().zip(right.member).take_while(|(a, b)| a == b).count();
@@ -553,9 +590,18 @@ impl Separator {
         Self { score: right.score, member: member.into() }
     }
 
-    /// Whether the element belongs to the left of the separator.
-    fn above(&self, element: &ScoredMember<'_>) -> bool {
-        element.score < self.score || element.score == self.score && element.member < &*self.member
+    /// The least short separator between two neighbouring elements. More elements then belong to
+    /// the leaf on the right. That suits a new leaf of one element behind a full one: otherwise
+    /// each element between the two would become a leaf.
+    fn behind(left: ScoredMember<'_>, right: ScoredMember<'_>) -> Self {
+        if left.score < right.score {
+            return Self { score: left.score.next_up(), member: [].into() };
+        }
+        let mut separator = Self::between(left, right);
+        let same = separator.member.len() - 1;
+        // The left member ends before this byte, or has a lower one there.
+        separator.member[same] = left.member.get(same).map_or(0, |byte| byte + 1);
+        separator
     }
 }
 
@@ -577,7 +623,8 @@ fn keeps_place(leaf: &Leaf, index: usize, element: ScoredMember<'_>) -> bool {
 
 /// All tags of a leaf must fit one search.
 const _: () = assert!(LEAF_LEN_MAX / Leaf::size_of(&[0]) < FOUND_MAX);
-/// The most bytes of a leaf, unless a single member is longer. Its block then fills a size class.
+/// The most bytes of a leaf of several elements. Its block then fills a size class. A longer member
+/// has a leaf of its own, which is never made anew for what comes beside it.
 const LEAF_LEN_MAX: usize = 1536 - 16;
 /// A leaf with fewer bytes is merged with another one.
 const LEAF_LEN_MIN: usize = LEAF_LEN_MAX / 4;

@@ -5,7 +5,8 @@
 //! | count x f64 score | members
 //! ```
 //! The tag is a byte of the member's hash, by which a member with unknown score is found. Tags and
-//! ends come first, so that such a search reads few cache lines.
+//! ends come first, so that such a search reads few cache lines. A leaf is wide only if it has one
+//! element, which is long.
 
 use std::cmp::Ordering;
 
@@ -52,7 +53,7 @@ impl Leaf {
             count += 1;
             members_len += element.member.len();
         }
-        let shape = LeafShape { count, wide: members_len > usize::from(u16::MAX) };
+        let shape = LeafShape { count, wide: members_len > END_MAX };
         let members = shape.members();
         let mut block = SharedBlock::with_capacity(members + members_len);
         let bytes = block.extend(members + members_len);
@@ -69,21 +70,22 @@ impl Leaf {
         Self(block)
     }
 
-    /// Inserts an element at its place, which [`Self::lower_bound`] found.
+    /// Whether the leaf is empty, or with this member has at most `len_max` bytes.
+    pub(super) fn has_room(&self, member: &[u8], len_max: usize) -> bool {
+        self.count() == 0 || self.byte_len() + Self::size_of(member) <= len_max
+    }
+
+    /// Inserts an element at its place, which [`Self::lower_bound`] found. The leaf must have room
+    /// for it.
     pub(super) fn insert(&mut self, index: usize, element: ScoredMember<'_>) {
         let old = self.shape();
-        let added = element.member.len();
-        let members_len = self.0.len() - old.members();
-        if old.wide || members_len + added > usize::from(u16::MAX) {
-            // This is rare, and a large leaf copies much in any case.
-            let new = Self::from_elements(
-                self.elements(0..index)
-                    .chain(std::iter::once(element))
-                    .chain(self.elements(index..old.count)),
-            );
-            *self = new;
+        if old.count == 0 {
+            *self = Self::of(element);
             return;
         }
+        let added = element.member.len();
+        let members_len = self.0.len() - old.members() + added;
+        assert!(!old.wide && members_len <= END_MAX, "{members_len} bytes in one leaf");
         let new = LeafShape { count: old.count + 1, ..old };
         let start = self.end_before(index);
         let len = self.0.len();
@@ -118,7 +120,7 @@ impl Leaf {
         if removed == 0 {
             return;
         }
-        if old.wide || removed > 1 {
+        if removed > 1 || removed == old.count {
             let new =
                 Self::from_elements(self.elements(0..first).chain(self.elements(last..old.count)));
             *self = new;
@@ -154,9 +156,6 @@ impl Leaf {
 
     /// Removes the elements from `index` on, and returns them as a leaf.
     pub(super) fn split_off(&mut self, index: usize) -> Self {
-        if index == 0 {
-            return std::mem::replace(self, Self::new());
-        }
         let count = self.count();
         let right = Self::from_elements(self.elements(index..count));
         *self = Self::from_elements(self.elements(0..index));
@@ -252,6 +251,12 @@ impl Leaf {
     pub(super) fn tagged(&self, tag: u8) -> TagMatches {
         let shape = self.shape();
         tags::find_all(&self.0[shape.tags()..], shape.count, tag)
+    }
+
+    /// The length in bytes of a leaf of these elements. There is at least one.
+    pub(super) fn len_of(&self, range: std::ops::Range<usize>) -> usize {
+        let members = self.shape().end(&self.0, range.end - 1) - self.end_before(range.start);
+        HEADER + range.len() * Self::size_of(&[]) + members
     }
 
     /// The index that divides it into two halves of about the same length, neither of them empty.
@@ -355,4 +360,6 @@ const HEADER: usize = 4;
 const WIDE: u32 = 1 << 31;
 const SCORE: usize = 8;
 const END: usize = 2;
+/// The most bytes of members of a leaf that is not wide.
+const END_MAX: usize = u16::MAX as usize;
 const TAG: usize = 1;

@@ -307,3 +307,84 @@ fn what_comes_in_order_takes_little_memory() {
     });
     assert!(falling <= rising + 2, "{rising} blocks, and {falling} from the other end");
 }
+
+/// A leaf of one long member is never made anew for what comes and goes beside it, and what comes
+/// there shares leaves.
+#[test]
+fn a_long_member_stays_where_it_is() {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
+    for len in [1500, 100_000] {
+        let long = vec![b'm'; len];
+        let address = |set: &SortedSet| {
+            let mut members = set.iter().filter_map(|(member, _)| match member {
+                Item::Bytes(bytes) if bytes.len() == len => Some(bytes.as_ptr()),
+                _ => None,
+            });
+            members.next().unwrap()
+        };
+        // Before and behind it, by the score and by the bytes, from both directions.
+        let score_of: [fn(i32) -> (f64, i32); 6] = [
+            |at| (f64::from(at), at),
+            |at| (f64::from(-at), at),
+            |at| (f64::from(1000 - at), at),
+            |at| (f64::from(at - 1000), at),
+            |at| (0.0, at),
+            |at| (0.0, 1000 - at),
+        ];
+        for (number, score_of) in score_of.into_iter().enumerate() {
+            let (mut set, mut model) = (SortedSet::new(), Model::default());
+            let mut insert = |set: &mut SortedSet, member: Vec<u8>, score| {
+                assert_eq!(set.insert(&member, score, limits, &hasher), None);
+                model.0.insert(member, score);
+            };
+            for (member, score) in
+                [(&b"a"[..], -1e9), (&b"b"[..], 1e9), (&long, 0.0), (&b"c"[..], 0.0)]
+            {
+                insert(&mut set, member.to_vec(), score);
+            }
+            let before = address(&set);
+            let many = if cfg!(miri) { 30 } else { 500 };
+            for at in 1..many {
+                let (score, at) = score_of(at);
+                insert(&mut set, format!("m{at:08}").into_bytes(), score);
+                insert(&mut set, format!("n{at:08}").into_bytes(), score);
+            }
+            assert_eq!(address(&set), before, "case {number}");
+            check(&set, &model, &hasher);
+            // About 30 bytes for each, in leaves that are half full or fuller.
+            let leaves = set.free_effort() - 10;
+            assert!(cfg!(miri) || leaves < 120, "case {number}: {leaves} blocks");
+            let names: Vec<_> = model.0.keys().filter(|member| **member != long).cloned().collect();
+            for member in &names[..names.len() / 2] {
+                set.remove(member, &hasher);
+            }
+            let rank = set.rank(&long, &hasher).unwrap().0;
+            set.remove_range(rank + 1..usize::MAX, &hasher);
+            set.remove_range(0..rank, &hasher);
+            assert_eq!((set.len(), address(&set)), (1, before), "case {number}");
+        }
+    }
+}
+
+/// A long member between two others of a leaf gets a leaf of its own.
+#[test]
+fn no_leaf_of_several_members_is_long() {
+    let hasher = Hasher::new(7);
+    let limits = SortedSetLimits { packed_entries: 0, packed_value_len: 0 };
+    let (mut set, mut model) = (SortedSet::new(), Model::default());
+    let many = if cfg!(miri) { 40 } else { 400 };
+    for at in 0..many {
+        let member = format!("member {at:05}").into_bytes();
+        set.insert(&member, f64::from(at), limits, &hasher);
+        model.0.insert(member, f64::from(at));
+    }
+    for (at, len) in [(3, 70_000), (10, 1400), (11, 1499), (many / 2, 5000), (many - 2, 1000)] {
+        for part in 0..3 {
+            let (member, score) = (vec![b'a' + part; len], f64::from(at) + 0.25 * f64::from(part));
+            set.insert(&member, score, limits, &hasher);
+            model.0.insert(member, score);
+        }
+    }
+    check(&set, &model, &hasher);
+}

@@ -301,25 +301,33 @@ impl<T: Keyed> IdMap<T> {
 }
 
 impl<T: Movable> IdMap<T> {
-    /// How many parts there are for [`Self::defragment`]. The last record counts as a page.
+    /// How many parts there are for [`Self::defragment`]: as many for each page as it may have
+    /// records, and the last record.
     pub(super) fn parts(&self) -> usize {
-        self.pages.len() + 1
+        self.pages.len() * PAGE_LEN_MAX + 1
     }
 
-    /// Moves blocks of pages and their records, from a page on, except those of pages that a clone
-    /// shares. Returns the page to continue with; the number of parts at the end.
+    /// Moves blocks of pages and their records, from a part on, except those of pages that a clone
+    /// shares. Returns the part to continue with; the number of parts at the end.
     pub(super) fn defragment(&mut self, from: usize, defragmenter: &mut Defragmenter<'_>) -> usize {
         if from == 0 {
             defragmenter.queue(&mut self.pages);
         }
-        for (number, page) in self.pages.iter_mut().enumerate().skip(from) {
-            if let Some(records) = page.defragment(0, defragmenter) {
-                defragmenter.queue(records);
-                records.iter_mut().for_each(|record| record.defragment(defragmenter));
+        let mut at = from % PAGE_LEN_MAX;
+        for (number, page) in self.pages.iter_mut().enumerate().skip(from / PAGE_LEN_MAX) {
+            if let Some(records) = page.defragment(at, defragmenter) {
+                if at == 0 {
+                    defragmenter.queue(records);
+                }
+                for record in records.iter_mut().skip(at) {
+                    record.defragment(defragmenter);
+                    at += 1;
+                    if defragmenter.is_spent() {
+                        return number * PAGE_LEN_MAX + at;
+                    }
+                }
             }
-            if defragmenter.is_spent() {
-                return number + 1;
-            }
+            at = 0;
         }
         if let Some(last) = &mut self.last {
             last.defragment(defragmenter);
