@@ -1,5 +1,5 @@
-//! A driver without a kernel. A test puts bytes in and takes bytes out. No wait sleeps, but the waits
-//! that would have are counted.
+//! A driver without a kernel. A test puts bytes in and takes bytes out. No wait sleeps, but the
+//! waits that would have are counted.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -303,8 +303,8 @@ impl Workers {
         }
     }
 
-    /// Posts something to a worker, and returns the worker. Returns the post if the worker no longer
-    /// exists.
+    /// Posts something to a worker, and returns the worker. Returns the post if the worker no
+    /// longer exists.
     fn post(&self, id: usize, post: Post) -> Result<Arc<WorkerHandle>, Post> {
         let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
         let Some(worker) = worker else { return Err(post) };
