@@ -27,6 +27,7 @@ use self::install::{MadeKey, install_blocks, make, place};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
+use crate::engine::blocking;
 use crate::engine::command::Data;
 use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::script::Policy;
@@ -140,10 +141,12 @@ fn note_begin(server: &Server, total: u64) {
     loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
 }
 
+/// Lets clients use what was loaded.
 pub fn end_loading(server: &Server) {
     // The loading threads leave memory in arenas of their own.
     allocator::give_back_in_steps();
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
+    blocking::look_again(server);
 }
 
 /// Reads the beginning of a file, which says whether it is a snapshot in a known version. Nothing
@@ -257,6 +260,8 @@ pub fn load_held(
         let recycled = || spare.borrow_mut().take();
         read_blocks(server, &mut file, rules, |_, _| {}, recycled, &mut give)
     };
+    // Also after a fault, with what was loaded before it.
+    blocking::look_again(server);
     if let Some(error) = error {
         return Err(error);
     }
