@@ -131,6 +131,7 @@ impl Replay {
             }
             if load::slow_down(self.server, number) || number.is_multiple_of(LOOK_INTERVAL) {
                 look(start)?;
+                self.count_loaded();
             }
             number += 1;
             let args: Vec<&[u8]> = reader.args().collect();
@@ -307,6 +308,13 @@ impl Replay {
         counters.add_to(&self.stats.totals);
         let now = ticks();
         lazyfree::free_flushed_beside(counters.dirty, now + now.saturating_sub(self.ticks));
+    }
+
+    /// As `count`, for a log that is loaded: no client waits for this thread.
+    pub(crate) fn count_loaded(&mut self) {
+        let counters = std::mem::take(&mut self.data.counters);
+        counters.add_to(&self.stats.totals);
+        lazyfree::free_flushed_for_loaded(counters.dirty as usize);
     }
 
     /// How many changes of keys that makes, of those that are counted already.
