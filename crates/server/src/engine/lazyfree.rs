@@ -230,6 +230,20 @@ fn dispose(garbage: Garbage) {
     }
 }
 
+/// Holds up the thread that frees until the sender is dropped.
+#[cfg(test)]
+pub fn hold_up() -> Sender<()> {
+    struct WaitsWhenDropped(Receiver<()>);
+    impl Drop for WaitsWhenDropped {
+        fn drop(&mut self) {
+            self.0.recv().ok();
+        }
+    }
+    let (goes_on, waits) = channel();
+    free_pins(Box::new(WaitsWhenDropped(waits)));
+    goes_on
+}
+
 /// Takes out all keys that wait to be freed. Returns how many of them begin with `prefix`.
 #[cfg(test)]
 pub fn take_flushed(prefix: &[u8]) -> usize {

@@ -510,8 +510,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::Receiver;
-
     use super::*;
     use crate::config::Config;
     use crate::engine::log::append_command;
@@ -611,8 +609,7 @@ mod tests {
         ];
         for (way, load) in ways.into_iter().enumerate() {
             // Meanwhile the thread that frees in the background has something else to do.
-            let (goes_on, wait) = std::sync::mpsc::channel();
-            lazyfree::free_pins(Box::new(WaitsWhenDropped(wait)));
+            let goes_on = lazyfree::hold_up();
             let data = thread.data();
             data.enter();
             data.hold_gate_anyway();
@@ -629,13 +626,4 @@ mod tests {
     }
 
     const KEYS: usize = 10_000;
-
-    /// Waits, when dropped, until the other end of the channel is gone.
-    struct WaitsWhenDropped(Receiver<()>);
-
-    impl Drop for WaitsWhenDropped {
-        fn drop(&mut self) {
-            self.0.recv().ok();
-        }
-    }
 }
