@@ -582,7 +582,7 @@ mod tests {
         };
         let (before, after, mut log) = (file("before:"), file("after:"), Vec::new());
         let set = |number: usize| {
-            append_command(&mut log, &[b"SET", number.to_string().as_bytes(), b"v"])
+            append_command(&mut log, &[b"SET", number.to_string().as_bytes(), b"v"]);
         };
         (0..KEYS).for_each(set);
         let ways: [&dyn Fn(&mut Data); 3] = [
