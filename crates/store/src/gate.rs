@@ -102,6 +102,12 @@ impl Gate {
         self.reserved.load(Ordering::Acquire)
     }
 
+    /// Whether a thread has the gate, or waits for the last busy member. A busy member that asks
+    /// holds that thread up, and so all members that are shut out.
+    pub fn is_closed(&self) -> bool {
+        is_closed(self.door.word().load(Ordering::Relaxed))
+    }
+
     /// How many members wait for the gate to open, or were let in and are not busy yet.
     pub fn shut_out(&self) -> u32 {
         self.door.word().load(Ordering::Relaxed) & !CLOSED

@@ -83,6 +83,10 @@ impl Job for FreeDatabases {
         self.0.is_empty()
     }
 
+    fn changes_later(&self) -> bool {
+        false
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
         reply.ok();
     }

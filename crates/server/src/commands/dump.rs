@@ -78,6 +78,10 @@ impl Job for Dumping {
         is_done
     }
 
+    fn changes_later(&self) -> bool {
+        false
+    }
+
     fn is_parked(&self) -> bool {
         true
     }

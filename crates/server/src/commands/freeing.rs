@@ -31,6 +31,10 @@ impl Job for Freeing {
         Arc::strong_count(&self.token) == 1
     }
 
+    fn changes_later(&self) -> bool {
+        false
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
         reply.integer(self.deleted);
     }

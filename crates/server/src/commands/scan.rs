@@ -99,6 +99,10 @@ impl Job for KeySearch {
         self.go_on(slice.data, slice.more)
     }
 
+    fn changes_later(&self) -> bool {
+        false
+    }
+
     fn is_parked(&self) -> bool {
         self.is_parked
     }

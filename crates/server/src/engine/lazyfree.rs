@@ -96,9 +96,30 @@ pub fn free_flushed_beside(changes: u64, deadline: u64) {
     }
 }
 
+/// Frees as many keys of databases that wait to be freed as were loaded, or somewhat more. A thread
+/// that loads keys calls this for each few of them, while it holds nothing. It serves no clients,
+/// so it also frees large values itself: it makes such values faster than one thread in the
+/// background frees them.
+pub fn free_flushed_for_loaded(keys: usize) {
+    let mut wanted = keys;
+    while wanted > 0
+        && let Some(freed) = free_flushed_by(|entry| {
+            drop(entry);
+            true
+        })
+    {
+        wanted = wanted.saturating_sub(freed);
+    }
+}
+
 /// Frees a few keys of databases that wait to be freed. Returns how many; `None`: none wait.
 /// Workers that need memory call this before they evict keys.
 pub fn free_flushed() -> Option<usize> {
+    free_flushed_by(free)
+}
+
+/// Frees a few keys by `free`, which returns whether the key is freed already.
+fn free_flushed_by(free: impl FnMut(OwnedEntry) -> bool) -> Option<usize> {
     let left = FLUSHED_OBJECTS.0.load(Ordering::Relaxed);
     if left == 0 {
         return None;
@@ -207,6 +228,33 @@ fn dispose(garbage: Garbage) {
             }
         }
     }
+}
+
+/// Holds up the thread that frees until the sender is dropped.
+#[cfg(test)]
+pub fn hold_up() -> Sender<()> {
+    struct WaitsWhenDropped(Receiver<()>);
+    impl Drop for WaitsWhenDropped {
+        fn drop(&mut self) {
+            self.0.recv().ok();
+        }
+    }
+    let (goes_on, waits) = channel();
+    free_pins(Box::new(WaitsWhenDropped(waits)));
+    goes_on
+}
+
+/// Takes out all keys that wait to be freed. Returns how many of them begin with `prefix`.
+#[cfg(test)]
+pub fn take_flushed(prefix: &[u8]) -> usize {
+    let lists: Vec<_> = FLUSHED.iter().map(|list| std::mem::take(&mut *list.lock())).collect();
+    let (mut taken, mut found) = (0, 0);
+    for entry in lists.into_iter().flatten().flatten() {
+        taken += 1;
+        found += usize::from(entry.as_ref().key().starts_with(prefix));
+    }
+    FLUSHED_OBJECTS.0.fetch_sub(taken, Ordering::Relaxed);
+    found
 }
 
 /// The number of objects that wait to be freed.

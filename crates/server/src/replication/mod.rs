@@ -22,7 +22,6 @@ pub mod wish;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
 
 use bobbin_sync::Mutex;
 
@@ -96,10 +95,8 @@ impl ReplicationFigures {
 
 /// How often threads look for due work.
 const LOOK_MS: i64 = 100;
-/// How many times, and with which pause, to try to process the log for a client that asks for the
-/// offset.
+/// How many times a thread pauses for the log's thread, for a client that asks for the offset.
 const SETTLE_TRIES: usize = 40;
-const SETTLE_PAUSE: Duration = Duration::from_micros(50);
 
 impl Default for Replication {
     fn default() -> Self {
@@ -145,15 +142,20 @@ impl Replication {
     }
 
     /// The offset behind every change that clients have had a reply for. A record gets into the
-    /// stream a moment after its client gets the reply. So this thread processes the log, or waits
-    /// until the log's thread has, but not for a slow disk.
+    /// stream a moment after its client gets the reply. So this thread merges the log, or waits
+    /// until the log's thread has. While that uses the disk, which may be slow, nobody waits for
+    /// it: then the offset is that of what was merged before.
     pub fn settled_offset(server: &Server) -> u64 {
+        let aof = Aof::of(server);
         if server.feed.takes_log() {
-            for _ in 0..SETTLE_TRIES {
-                if Aof::of(server).commit_here() {
-                    break;
-                }
-                std::thread::sleep(SETTLE_PAUSE);
+            let mut tries = SETTLE_TRIES;
+            while !aof.feed_here() && tries > 0 {
+                tries -= 1;
+                background::pause();
+            }
+            // The thread that writes publishes only behind that.
+            if !aof.keeps_back_replies() {
+                server.publish_feed();
             }
         }
         server.feed.published()

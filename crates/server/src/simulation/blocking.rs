@@ -3,6 +3,7 @@
 
 use super::process::SimulatedProcess;
 use crate::engine::log::append_command;
+use crate::persistence::load::{self, LoadRules};
 
 #[test]
 fn a_waiter_is_served_by_another_worker() {
@@ -274,4 +275,22 @@ fn the_log_of_large_requests_has_those_that_blocked_and_none_of_scripts() {
     let blocked = ":16\r\n*3\r\n$5\r\nBLPOP\r\n$4\r\nlist\r\n";
     assert!(noted.contains(blocked), "{noted}");
     assert!(noted.contains("EVAL") && !noted.contains("$4\r\nincr"), "{noted}");
+}
+
+/// As DEBUG RELOAD NOFLUSH loads one, with the gate held.
+#[test]
+fn a_waiter_is_served_by_a_snapshot_that_is_loaded() {
+    let mut process = SimulatedProcess::new(2);
+    let waiter = process.connect(0);
+    assert_eq!(process.ask(&waiter, "BLPOP list 0"), "");
+    let file = b"REDIS0011\xfe\x00\x01\x04list\x01\x01v\xff\0\0\0\0\0\0\0\0";
+    let mut observer = process.observer();
+    let data = observer.data();
+    data.enter();
+    data.hold_gate_anyway();
+    load::load_held(process.server, data, &file[..], LoadRules::default()).expect("it is whole");
+    data.release();
+    data.leave();
+    process.turns(2);
+    assert_eq!(process.heard(&waiter), "*2\r\n$4\r\nlist\r\n$1\r\nv\r\n");
 }

@@ -305,3 +305,25 @@ fn what_waits_for_the_stream_does_not_go_before_it_on_a_full_disk() {
     assert_eq!(other.ask(&peer, "STRLEN 4"), ":600000\r\n");
     Disk::put_in(None);
 }
+
+/// Else each INFO would wait while the disk works, and would not know of what was written.
+#[test]
+fn what_was_written_counts_while_the_log_is_forced_to_disk() {
+    let (mut process, disk, client, _) = process();
+    let server = process.server;
+    let _replica = replica(&mut process);
+    process.pass(2_000);
+    for key in ["first", "second"] {
+        assert_eq!(process.ask(&client, &format!("SET {key} v")), "+OK\r\n");
+        let (published, written) = (server.feed.published(), disk.list());
+        let info = process.ask(&client, "INFO replication");
+        let offset = server.feed.end_offset();
+        assert!(offset > published, "{key}");
+        assert!(info.contains(&format!("\r\nmaster_repl_offset:{offset}\r\n")), "{key}: {info}");
+        assert_eq!(disk.list(), written, "INFO does not wait for the disk");
+        // With the first one a sync in the background begins, which lasts until the next step.
+        aof::step_log(server);
+        assert_ne!(disk.list(), written, "what was merged is written");
+    }
+    Disk::put_in(None);
+}

@@ -23,7 +23,7 @@ mod log_files;
 mod long_commands;
 mod memory;
 mod pausing;
-mod process;
+pub mod process;
 mod promises;
 mod replayed;
 mod reply;

@@ -209,8 +209,19 @@ pub fn serve_ready(server: &Server, data: &mut Data) {
     }
 }
 
-/// Serves the clients that could not be served because a shard was reserved. Some shard is free
-/// now.
+/// Has a worker look soon at all keys that clients wait for: data was loaded, so each may have
+/// another value now. Loading itself serves nobody, because clients must not see half of the data.
+/// Any thread may call this, whatever it holds.
+pub fn look_again(server: &Server) {
+    if server.waiters.clients() > 0 {
+        server.waiters.put_off_all();
+        server.scripts.note_waiter();
+        server.scripts.serve_waiters(server);
+    }
+}
+
+/// Serves the clients that were put off: a shard was reserved and may be free now, or data was
+/// loaded.
 pub fn serve_behind_reserved(server: &Server, data: &mut Data) {
     data.unit.work.ready.extend(server.waiters.take_put_off());
     if !data.unit.work.ready.is_empty() {

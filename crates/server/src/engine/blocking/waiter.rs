@@ -88,7 +88,7 @@ pub struct Waiters {
     clients: AtomicUsize,
     /// How many of the clients have a deadline.
     timed: AtomicUsize,
-    /// Keys whose clients can be served once a script has ended.
+    /// Keys whose clients can be served once a script has ended, or data was loaded.
     behind_reserved: Mutex<BTreeSet<DatabaseKey>>,
 }
 
@@ -122,6 +122,14 @@ impl Waiters {
     /// Puts off the clients of these keys until a script has ended.
     pub(super) fn put_off(&self, keys: Vec<DatabaseKey>) {
         self.behind_reserved.lock().extend(keys);
+    }
+
+    /// Puts off all clients that wait for keys.
+    pub(super) fn put_off_all(&self) {
+        for part in &self.parts {
+            let keys: Vec<_> = part.lock().keys().cloned().collect();
+            self.put_off(keys);
+        }
     }
 
     /// Takes the keys whose clients were put off.

@@ -19,6 +19,9 @@ pub trait Job: Any + Send {
     /// Works until `slice.more` is false; returns whether the work is done. Then it may have
     /// blocked its client, and the end of that wait answers the command.
     fn step(&mut self, slice: &mut Slice<'_>) -> bool;
+    /// Whether the command's change is yet to be made. Otherwise the command made it, if any,
+    /// before it left the job, and the job only frees or replies.
+    fn changes_later(&self) -> bool;
     /// The beginning of the command's reply, if the reply is in pieces.
     fn pieces(&mut self) -> Vec<Vec<u8>> {
         Vec::new()

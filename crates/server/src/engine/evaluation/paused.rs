@@ -291,6 +291,10 @@ impl Job for PausedScript {
         !is_blocked
     }
 
+    fn changes_later(&self) -> bool {
+        true
+    }
+
     fn reply(&mut self, reply: &mut Reply<'_>) {
         reply.append(&self.reply, &[]);
     }

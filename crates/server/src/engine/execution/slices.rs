@@ -466,6 +466,10 @@ impl<C: SlicedChange> Job for Changing<C> {
         }
     }
 
+    fn changes_later(&self) -> bool {
+        true
+    }
+
     fn reply_bytes(&self) -> usize {
         self.change.rest_bytes()
     }
@@ -544,6 +548,10 @@ where
                 return false;
             }
         }
+    }
+
+    fn changes_later(&self) -> bool {
+        false
     }
 
     fn reply_bytes(&self) -> usize {

@@ -62,6 +62,8 @@ pub struct Aof {
     slow_until: AtomicU64,
     /// When the writer's current step began (Unix ms). 0: no step is in progress.
     step_began_ms: AtomicI64,
+    /// The writer uses the disk. A thread that waits for the writer then may wait for long.
+    is_at_disk: AtomicBool,
     /// The syncer's thread is in an `fsync`.
     pub syncs_beside: AtomicBool,
     /// Replies wait for the disk. Each turn reads this.
@@ -213,9 +215,32 @@ impl Aof {
     /// Writes and syncs the log in the calling thread, unless another thread is doing so or the
     /// disk was slow lately. Returns whether it did. The caller holds no lock.
     pub fn commit_here(&self) -> bool {
-        let is_quick = ticks() >= self.slow_until.load(Ordering::Relaxed);
-        let Some(writer) = self.writer.get().filter(|_| is_quick) else { return false };
+        let Some(writer) = self.writer.get().filter(|_| self.is_quick()) else { return false };
         writer.try_lock().is_some_and(|mut writer| writer.step_beside())
+    }
+
+    /// Whether the disk was quick lately.
+    fn is_quick(&self) -> bool {
+        ticks() >= self.slow_until.load(Ordering::Relaxed)
+    }
+
+    /// Gives the feed all records that clients have had a reply for, without the disk. `false`: it
+    /// will have them in a moment, because another thread is about to give them. If that thread
+    /// uses the disk, the feed has what it can have.
+    pub fn feed_here(&self) -> bool {
+        let Some(writer) = self.writer.get() else { return true };
+        let Some(mut writer) = writer.try_lock() else {
+            return self.is_at_disk.load(Ordering::Relaxed);
+        };
+        if !self.keeps_back_replies() {
+            return writer.feed_beside();
+        }
+        // The feed has what is on disk, and there is a reply for nothing else. For the sake of what
+        // the client itself has just sent, this thread waits for the disk while that is quick.
+        if self.is_quick() {
+            writer.step_beside();
+        }
+        true
     }
 
     /// Whether the writer has been in one step for more than a second. Changes that are

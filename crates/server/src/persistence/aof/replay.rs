@@ -13,7 +13,7 @@ use crate::engine::acl::Rights;
 use crate::engine::client::Client;
 use crate::engine::clients::ClientInfo;
 use crate::engine::command::call::{Call, Context, Request};
-use crate::engine::command::job::Slice;
+use crate::engine::command::job::{LongCommand, Slice};
 use crate::engine::command::plan::lone_key;
 use crate::engine::command::{Data, Registered, counting};
 use crate::engine::execution::execute::{RequestOutcome, execute};
@@ -30,9 +30,20 @@ pub(crate) enum Hindrance {
     /// A script keeps what the command needs, or the server's role has changed. In the first case
     /// the command is executed again before any other.
     Wait,
+    /// A thread waits for the gate. The command goes on behind it, before any other.
+    Gate,
     /// The command was answered with this error. A command that succeeded on the primary fails here
     /// only if the two servers differ.
     Failure(String),
+}
+
+/// How far a command's job is.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    Done,
+    /// It waits for something slow, or for what another thread keeps.
+    Parked,
+    GivesWay,
 }
 
 /// After this many commands a replay checks whether it should go on.
@@ -49,6 +60,8 @@ pub(crate) struct Replay {
     parts: Vec<ReplyPart>,
     /// The tick at which the last command ended.
     ticks: u64,
+    /// How long the current command has taken before this thread left the gate, in ticks.
+    spent: u64,
     /// The replication stream's position as the log gives it, and the same behind the last complete
     /// unit.
     place: LogPlace,
@@ -93,6 +106,7 @@ impl Replay {
             replies: Vec::new(),
             parts: Vec::new(),
             ticks: 0,
+            spent: 0,
             place: LogPlace::Unknown,
             whole_place: LogPlace::Unknown,
         }
@@ -131,6 +145,7 @@ impl Replay {
             }
             if load::slow_down(self.server, number) || number.is_multiple_of(LOOK_INTERVAL) {
                 look(start)?;
+                self.count_loaded();
             }
             number += 1;
             let args: Vec<&[u8]> = reader.args().collect();
@@ -178,13 +193,12 @@ impl Replay {
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
         let command = self.server.registry.find(args[0]);
         let first_hash = args.get(1).map_or_else(KeyHash::default, |key| self.data.key(key).hash);
-        let mut executed = self.execute(args, command, first_hash);
+        let executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
         // one needs.
-        while self.client.long_command.is_some() && !self.data.is_dismissed() {
+        while self.work(|| false) != Progress::Done && !self.data.is_dismissed() {
             self.data.release();
             background::pause();
-            executed = self.execute(args, command, first_hash);
         }
         self.data.release();
         let outcome =
@@ -194,21 +208,33 @@ impl Replay {
     }
 
     /// Executes a command of a primary; `data` is a member of the gate. `before_release` is called
-    /// while the command's locks are held, with whether a transaction is open and the selected
-    /// database.
+    /// once the command has made its change, before another thread can have the gate, with whether
+    /// a transaction is open and the selected database.
+    ///
+    /// A long command may leave the gate to a thread that waits for it, as a worker's does: until
+    /// its change is made at one moment, nobody sees anything of it. A script or a transaction that
+    /// is half done keeps its shards reserved. Then nobody gets the gate in any case, so it goes
+    /// on.
     pub(crate) fn run_relayed(
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: KeyHash,
-        before_release: impl FnOnce(bool, u32),
+        mut before_release: impl FnMut(bool, u32),
     ) -> Result<(), Hindrance> {
         let executed = self.execute(args, command, first_hash);
         if executed == RequestOutcome::Postponed {
-            self.client.postpone(false);
-            self.data.release();
-            self.forget_replies();
-            return Err(Hindrance::Wait);
+            return Err(self.put_off(Hindrance::Wait));
+        }
+        let changes_later = |long: &LongCommand| long.job.changes_later();
+        if !self.client.long_command.as_deref().is_some_and(changes_later) {
+            before_release(self.is_in_transaction(), self.database());
+        }
+        let gate = &self.server.gate;
+        match self.work(|| gate.is_closed() && !gate.is_reserved()) {
+            Progress::Done => {}
+            Progress::Parked => return Err(self.put_off(Hindrance::Wait)),
+            Progress::GivesWay => return Err(self.put_off(Hindrance::Gate)),
         }
         before_release(self.is_in_transaction(), self.database());
         self.data.release();
@@ -222,11 +248,20 @@ impl Replay {
         outcome
     }
 
+    /// Leaves off a command that is executed again, or goes on, before any other.
+    fn put_off(&mut self, why: Hindrance) -> Hindrance {
+        self.client.postpone(false);
+        self.data.release();
+        self.forget_replies();
+        self.spent += ticks() - self.ticks;
+        why
+    }
+
     /// Counts a command of a primary that ran, and shows it where it was slow or large. As in
     /// Valkey, its reply counts for nothing, because nobody gets it.
     fn count_command(&mut self, command: &'static Registered, args: &[&[u8]]) {
         let now = ticks();
-        let spent = now - std::mem::replace(&mut self.ticks, now);
+        let spent = now - std::mem::replace(&mut self.ticks, now) + std::mem::take(&mut self.spent);
         let request_bytes = args.iter().map(|arg| arg.len()).sum();
         let measured = Measured { ticks: spent, request_bytes, reply_bytes: 0 };
         let (server, track) = (self.server, self.server.config.latency_tracking());
@@ -309,6 +344,13 @@ impl Replay {
         lazyfree::free_flushed_beside(counters.dirty, now + now.saturating_sub(self.ticks));
     }
 
+    /// As `count`, for a log that is loaded: no client waits for this thread.
+    pub(crate) fn count_loaded(&mut self) {
+        let counters = std::mem::take(&mut self.data.counters);
+        counters.add_to(&self.stats.totals);
+        lazyfree::free_flushed_for_loaded(counters.dirty as usize);
+    }
+
     /// How many changes of keys that makes, of those that are counted already.
     pub(crate) fn changes(&self) -> u64 {
         self.stats.totals.dirty.get()
@@ -319,32 +361,31 @@ impl Replay {
         self.parts.clear();
     }
 
-    /// Executes a command and keeps its locks. A command that was postponed continues where it was.
+    /// Executes a command and keeps its locks. If it leaves a job, `work` does the rest. A command
+    /// that has left a job before only has to go on with that.
     fn execute(
         &mut self,
         args: &[&[u8]],
         command: Option<&'static Registered>,
         first_hash: KeyHash,
     ) -> RequestOutcome {
-        let executed = match (&self.client.long_command, command) {
-            (Some(_), Some(command)) => RequestOutcome::Ran(command),
-            _ => {
-                let request = Request { command, args, wire: &[], first_hash };
-                let mut context = Context {
-                    server: self.server,
-                    data: &mut self.data,
-                    stats: &self.stats,
-                    parts: &mut self.parts,
-                };
-                execute(&mut context, &mut self.client, request, &mut self.replies)
-            }
+        if let (Some(_), Some(command)) = (&self.client.long_command, command) {
+            return RequestOutcome::Ran(command);
+        }
+        let request = Request { command, args, wire: &[], first_hash };
+        let mut context = Context {
+            server: self.server,
+            data: &mut self.data,
+            stats: &self.stats,
+            parts: &mut self.parts,
         };
-        if self.work() { executed } else { RequestOutcome::Postponed }
+        execute(&mut context, &mut self.client, request, &mut self.replies)
     }
 
-    /// Works on the job of a long command. `false`: the job has to wait.
-    fn work(&mut self) -> bool {
-        let Some(mut long) = self.client.long_command.take() else { return true };
+    /// Works on the job of a long command, if there is one, until it is done, has to wait, or gives
+    /// way because `gives_way` says so.
+    fn work(&mut self, gives_way: impl Fn() -> bool) -> Progress {
+        let Some(mut long) = self.client.long_command.take() else { return Progress::Done };
         self.data.release();
         self.data.follow_client(&self.client);
         while !long.step(&mut Slice {
@@ -352,14 +393,15 @@ impl Replay {
             data: &mut self.data,
             stats: &self.stats,
             client: &mut self.client,
-            more: &mut || true,
+            more: &mut || !gives_way(),
         }) {
-            if long.job.is_parked() {
+            let is_parked = long.job.is_parked();
+            if is_parked || gives_way() {
                 self.client.long_command = Some(long);
-                return false;
+                return if is_parked { Progress::Parked } else { Progress::GivesWay };
             }
         }
-        true
+        Progress::Done
     }
 
     /// The text of the last command's error reply, without its marks.
@@ -380,6 +422,7 @@ impl Replay {
         if let Some(long) = self.client.long_command.take() {
             long.abandon(self.server, &mut self.data);
         }
+        self.spent = 0;
         self.place = self.whole_place;
     }
 
@@ -408,5 +451,68 @@ impl Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         self.server.workers.count_no_more(&self.stats);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, OptionId};
+
+    /// Else all workers would wait behind the thread that wants the gate, for as long as the
+    /// command takes.
+    #[test]
+    fn a_long_command_of_a_primary_leaves_the_gate_to_a_thread_that_waits_for_it() {
+        let config = Config::new();
+        config.set_internally(OptionId::lazyfree_lazy_user_del, "no").expect("it is an option");
+        let server = crate::process::create(config, &[]).expect("a server can be made");
+        let mut replay = Replay::following(server).expect("there are threads for all");
+        let run = |replay: &mut Replay, line: &str| {
+            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let (command, hash) = (server.registry.find(args[0]), server.keyspace.hash(args[1]));
+            let mut is_made = false;
+            let outcome = replay.run_relayed(&args, command, hash, |_, _| is_made = true);
+            let gives_way = match outcome {
+                Ok(()) => false,
+                Err(Hindrance::Gate) => true,
+                Err(Hindrance::Wait) => panic!("nothing is reserved"),
+                Err(Hindrance::Failure(complaint)) => panic!("{complaint}"),
+            };
+            (gives_way, is_made)
+        };
+        replay.data.enter();
+        for set in ["a", "b"] {
+            let members: String = (0..5_000).map(|number| format!(" {set}{number}")).collect();
+            assert_eq!(run(&mut replay, &format!("SADD {set}{members}")), (false, true));
+        }
+        // A union is made at one moment, behind the work. DEL deletes at once, and then waits for
+        // the thread that frees.
+        for (line, key, is_made) in [("SUNIONSTORE to a b", "to", false), ("DEL a", "a", true)] {
+            let goes_on = lazyfree::hold_up();
+            std::thread::scope(|scope| {
+                let taker = scope.spawn(|| {
+                    let mut data = background::data(server).expect("there are threads for all");
+                    data.enter();
+                    data.hold_gate_anyway();
+                    let is_there = data.peek(data.key(key.as_bytes())).is_some();
+                    data.release();
+                    data.leave();
+                    is_there
+                });
+                while !server.gate.is_closed() {
+                    std::thread::yield_now();
+                }
+                let done = run(&mut replay, line);
+                replay.data.leave();
+                assert!(!taker.join().expect("it is content"), "{line}");
+                assert_eq!(done, (true, is_made), "{line}");
+            });
+            drop(goes_on);
+            replay.data.enter();
+            assert_eq!(run(&mut replay, line), (false, true));
+        }
+        let key = replay.data.key(b"to");
+        assert!(replay.data.hold_one(key.hash.shard()) && replay.data.peek(key).is_some());
+        replay.data.leave();
     }
 }

@@ -14,6 +14,7 @@ use super::blocks::{BLOCKS_MAX, FileBlock, LoadedCounts};
 use super::{Existing, LoadRules, Loaded, slow_down};
 use crate::commands;
 use crate::engine::command::Data;
+use crate::engine::lazyfree;
 use crate::engine::log::append_command;
 use crate::engine::server::Server;
 
@@ -36,9 +37,11 @@ pub(super) fn install_blocks(
             continue;
         }
         make(server, &block, count, now_ms, &Cell::new(0), rules, |made| {
+            let keys = made.len();
             data.enter();
             let placed = place(keyspace, &mut data, made, rules.existing);
             data.leave();
+            lazyfree::free_flushed_for_loaded(keys);
             placed
         })?;
         let mut empty = empty.lock();

@@ -27,7 +27,9 @@ use self::install::{MadeKey, install_blocks, make, place};
 use crate::base::allocator;
 use crate::base::files::{File, disk};
 use crate::commands;
+use crate::engine::blocking;
 use crate::engine::command::Data;
+use crate::engine::lazyfree;
 use crate::engine::log::history::{HistoryId, parse_offset};
 use crate::engine::script::Policy;
 use crate::engine::server::{Server, Switch};
@@ -140,10 +142,12 @@ fn note_begin(server: &Server, total: u64) {
     loading.started_s.store(crate::base::clock::system_ms() / 1000, Ordering::Relaxed);
 }
 
+/// Lets clients use what was loaded.
 pub fn end_loading(server: &Server) {
     // The loading threads leave memory in arenas of their own.
     allocator::give_back_in_steps();
     server.switches.set(Switch::LOADING | Switch::LOADING_ASIDE, false);
+    blocking::look_again(server);
 }
 
 /// Reads the beginning of a file, which says whether it is a snapshot in a known version. Nothing
@@ -241,7 +245,10 @@ pub fn load_held(
         let now_ms = data.conditions.now_ms;
         let mut give = |block: FileBlock| {
             let outcome = make(server, &block, &count, now_ms, &Cell::new(0), rules, |made| {
-                place(&server.keyspace, data, made, rules.existing)
+                let keys = made.len();
+                let placed = place(&server.keyspace, data, made, rules.existing);
+                lazyfree::free_flushed_for_loaded(keys);
+                placed
             });
             match outcome {
                 Ok(()) => {
@@ -257,6 +264,8 @@ pub fn load_held(
         let recycled = || spare.borrow_mut().take();
         read_blocks(server, &mut file, rules, |_, _| {}, recycled, &mut give)
     };
+    // Also after a fault, with what was loaded before it.
+    blocking::look_again(server);
     if let Some(error) = error {
         return Err(error);
     }
@@ -500,58 +509,4 @@ const THREADS_MAX: usize = 16;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-
-    /// A string in a snapshot, with a length of four bytes.
-    fn add_string(file: &mut Vec<u8>, bytes: &[u8]) {
-        file.push(0x80);
-        file.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
-        file.extend_from_slice(bytes);
-    }
-
-    fn add_key(file: &mut Vec<u8>, key: &str, value: &[u8]) {
-        file.push(0);
-        add_string(file, key.as_bytes());
-        add_string(file, value);
-    }
-
-    #[test]
-    fn no_stream_goes_on_from_an_offset_that_none_has() {
-        for (offset, goes_on) in
-            [(1 << 62, true), ((1 << 62) + 1, false), (i64::MAX as u64, false), (u64::MAX, false)]
-        {
-            let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-            let rules = LoadRules { resumes: true, ..LoadRules::default() };
-            let mut file = b"REDIS0011".to_vec();
-            for (name, value) in [("repl-id", "a".repeat(40)), ("repl-offset", offset.to_string())]
-            {
-                file.push(0xfa);
-                add_string(&mut file, name.as_bytes());
-                add_string(&mut file, value.as_bytes());
-            }
-            file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
-            load_with(server, &server.keyspace, &file[..], rules, 1).expect("it is a snapshot");
-            let found = Persistence::of(server).loading.position().map(|position| position.offset);
-            assert_eq!(found, goes_on.then_some(offset));
-            assert_eq!(server.feed.is_on(), goes_on);
-        }
-    }
-
-    /// The only thread that makes values finds a fault while the one that reads waits for it.
-    #[test]
-    fn a_fault_ends_loading_though_blocks_wait() {
-        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-        let mut file = b"REDIS0011\xfe\0".to_vec();
-        // The expired key is found while the queue is full.
-        (0..30_000).for_each(|number| add_key(&mut file, &format!("key:{number}"), b""));
-        add_key(&mut file, "key:0", b"again");
-        let large = vec![b'x'; BLOCK_BYTES];
-        (0..3 * BLOCKS_MAX).for_each(|n| add_key(&mut file, &format!("large:{n}"), &large));
-        file.extend_from_slice(&[0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let rules = LoadRules::default();
-        let error = load_with(server, &server.keyspace, &file[..], rules, 1).unwrap_err();
-        assert_eq!(error, "RDB has duplicated key 'key:0' in DB 0");
-    }
-}
+mod tests;

@@ -274,7 +274,11 @@ fn run(
             Err(Hindrance::Wait) => {
                 check_link(link)?;
                 units.give(replay.database());
-                step_aside(server, link, replay)?;
+                step_aside(server, link, replay, SCRIPT_PAUSE)?;
+            }
+            Err(Hindrance::Gate) => {
+                units.give(replay.database());
+                step_aside(server, link, replay, Duration::ZERO)?;
             }
         }
     };
@@ -298,12 +302,17 @@ fn complain(server: &Server, args: &[&[u8]], complaint: &str) {
     }
 }
 
-/// Lets other threads go on, such as a script that has to end first. The feed has everything that
-/// was executed, so they may take the gate.
-fn step_aside(server: &Server, link: &Link, replay: &mut Replay) -> Result<(), GiveUp> {
+/// Lets other threads go on, such as a script that has to end first, for `pause` at least. The feed
+/// has everything that was executed, so they may take the gate.
+fn step_aside(
+    server: &Server,
+    link: &Link,
+    replay: &mut Replay,
+    pause: Duration,
+) -> Result<(), GiveUp> {
     replay.data.leave();
     server.publish_feed();
-    std::thread::sleep(SCRIPT_PAUSE);
+    std::thread::sleep(pause);
     replay.look_around();
     replay.data.enter();
     check_link(link)

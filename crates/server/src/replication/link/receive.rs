@@ -229,6 +229,8 @@ impl LinkSession<'_> {
         } else {
             Ok(f(data))
         };
+        // Clients that wait for keys look at them when loading ends.
+        data.unit.work.ready.clear();
         data.release();
         data.leave();
         result

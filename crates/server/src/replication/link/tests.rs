@@ -17,6 +17,7 @@ use crate::engine::server::{Server, Switch, background};
 use crate::engine::telemetry::slowlog::SlowlogClass;
 use crate::persistence::aof::replay::Replay;
 use crate::replication::Replication;
+use crate::simulation::process::SimulatedProcess;
 use crate::simulation::tasks;
 
 /// A server, and a link to a primary that nobody runs.
@@ -94,6 +95,37 @@ fn after_a_copy_that_broke_nobody_goes_on_with_what_was_there() {
     Replication::of(server).lead(server);
     let offset = server.feed.published();
     assert!(!server.feed.history().holds(id.as_str().as_bytes(), offset));
+}
+
+/// Else they would wait on for what is there, or for a group that is gone.
+#[test]
+fn clients_that_wait_for_keys_look_at_them_when_a_copy_is_loaded() {
+    for mode in ["disabled", "flush-before-load", "swapdb"] {
+        let mut process = SimulatedProcess::new(1);
+        let server = process.server;
+        let (popper, reader, other) = (process.connect(0), process.connect(0), process.connect(0));
+        process.ask(&other, "XGROUP CREATE stream group $ MKSTREAM");
+        let link =
+            Link::start(server, ("primary".into(), 1), None, channel().1).expect("it starts");
+        let mut replay = Replay::following(server).expect("there are threads for all");
+        let mut helpers = Helpers::start(server);
+        *Replication::of(server).link.lock() = Some(Arc::clone(&link));
+        server.config.set_internally(OptionId::repl_diskless_load, mode).unwrap();
+        assert_eq!(process.ask(&popper, "BLPOP list 0"), "");
+        let read = "XREADGROUP GROUP group me BLOCK 0 STREAMS stream >";
+        assert_eq!(process.ask(&reader, read), "");
+        let (mut session, primary) = session(server, &link, (&mut replay, &mut helpers));
+        let copy = b"REDIS0011\xfe\x00\x01\x04list\x01\x01v\xff\0\0\0\0\0\0\0\0";
+        let head = format!("+FULLRESYNC {} 5000\r\n${}\r\n", "a".repeat(40), copy.len());
+        hear(&mut session, &[GREETING.as_bytes(), head.as_bytes(), copy].concat());
+        drop(primary);
+        assert!(session.follow().is_err(), "it comes to an end");
+        assert_eq!(server.feed.published(), 5000, "the copy is loaded");
+        process.turns(2);
+        assert_eq!(process.heard(&popper), "*2\r\n$4\r\nlist\r\n$1\r\nv\r\n", "{mode}");
+        assert!(process.heard(&reader).starts_with("-NOGROUP "), "{mode}");
+        assert_eq!(process.ask(&other, "EXISTS list"), ":0\r\n");
+    }
 }
 
 /// A newer primary may send what an older replica cannot read.

@@ -409,6 +409,10 @@ impl Job for PausedTransaction {
         true
     }
 
+    fn changes_later(&self) -> bool {
+        true
+    }
+
     fn reply_bytes(&self) -> usize {
         self.running.reply_bytes + self.long.as_ref().map_or(0, |long| long.job.reply_bytes())
     }

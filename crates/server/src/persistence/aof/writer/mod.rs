@@ -75,6 +75,24 @@ struct Rest {
     timeout: Option<Duration>,
 }
 
+/// Shows that the writer uses the disk, which may take long.
+struct AtDisk {
+    aof: &'static Aof,
+    was: bool,
+}
+
+impl AtDisk {
+    fn new(aof: &'static Aof) -> Self {
+        Self { aof, was: aof.is_at_disk.swap(true, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for AtDisk {
+    fn drop(&mut self) {
+        self.aof.is_at_disk.store(self.was, Ordering::Relaxed);
+    }
+}
+
 /// With fewer bytes than this in all lanes the writer has caught up.
 const CAUGHT_UP_BYTES: usize = 4 << 20;
 /// How many bytes are merged before they are written by one call.
@@ -133,6 +151,30 @@ impl AofWriter {
         true
     }
 
+    /// Gives the feed all records that were logged before, and writes nothing. `false`: the log's
+    /// thread has to carry out orders first, and does so now.
+    pub(super) fn feed_beside(&mut self) -> bool {
+        // While the disk takes nothing, clients may not write.
+        if self.failed {
+            return true;
+        }
+        // As in a step: what is collected here was logged before the orders that come behind.
+        self.stream.collect(&self.server.log);
+        if self.has_orders() {
+            return false;
+        }
+        if self.file.is_none() {
+            self.step();
+            return true;
+        }
+        while self.merge() && self.pending.len() < CHUNK_BYTES {}
+        self.note_unwritten();
+        if !self.pending.is_empty() {
+            self.server.log.wake();
+        }
+        true
+    }
+
     pub(super) fn has_orders(&self) -> bool {
         self.aof.has_orders.load(Ordering::SeqCst) || !self.orders.is_empty()
     }
@@ -160,7 +202,7 @@ impl AofWriter {
         self.write_collected();
         self.see_whether_mended();
         self.sync();
-        while self.obey() {
+        while self.obey_at_disk() {
             self.write_collected();
             self.sync();
         }
@@ -210,6 +252,12 @@ impl AofWriter {
             self.pending.shrink_to(room);
             self.feeding.shrink_to(room);
         }
+    }
+
+    /// Carries out an order, which may need the disk, if there is one whose time has come.
+    fn obey_at_disk(&mut self) -> bool {
+        let _at_disk = (!self.orders.is_empty()).then(|| AtDisk::new(self.aof));
+        self.obey()
     }
 
     fn take_orders(&mut self) {
@@ -289,6 +337,7 @@ impl AofWriter {
             return;
         };
         let mut file = &**file;
+        let at_disk = (!self.pending.is_empty()).then(|| AtDisk::new(aof));
         let (mut done, started) = (0, Instant::now());
         let delay_us = aof.write_delay_us.load(Ordering::Relaxed);
         if delay_us > 0 && !self.pending.is_empty() {
@@ -305,6 +354,7 @@ impl AofWriter {
                 Err(error) => break Err(error),
             }
         };
+        drop(at_disk);
         if outcome.is_err() {
             if self.written > aof.durable() && !self.has_gap {
                 // A full disk can still force what it has taken. Then less is unkept.
@@ -385,6 +435,7 @@ impl AofWriter {
 
     /// Syncs what was written, and waits for it.
     fn sync_now(&mut self) {
+        let _at_disk = AtDisk::new(self.aof);
         if let Some((number, outcome)) = self.syncer.as_mut().and_then(Syncer::wait) {
             self.synced(number, &outcome);
         }
