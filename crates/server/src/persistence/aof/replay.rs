@@ -227,7 +227,8 @@ impl Replay {
             return Err(self.put_off(Hindrance::Wait));
         }
         let changes_later = |long: &LongCommand| long.job.changes_later();
-        if !self.client.long_command.as_deref().is_some_and(changes_later) {
+        let has_changed = !self.client.long_command.as_deref().is_some_and(changes_later);
+        if has_changed {
             before_release(self.is_in_transaction(), self.database());
         }
         let gate = &self.server.gate;
@@ -236,7 +237,9 @@ impl Replay {
             Progress::Parked => return Err(self.put_off(Hindrance::Wait)),
             Progress::GivesWay => return Err(self.put_off(Hindrance::Gate)),
         }
-        before_release(self.is_in_transaction(), self.database());
+        if !has_changed {
+            before_release(self.is_in_transaction(), self.database());
+        }
         self.data.release();
         match executed {
             RequestOutcome::Ran(command) => self.count_command(command, args),
