@@ -51,17 +51,20 @@ fn nothing_piles_up_for_monitors() {
 
 #[test]
 fn nothing_piles_up_for_clients_that_keep_copies() {
-    let (mut process, client, reader) = process("HELLO 3");
-    process.ask(&reader, "CLIENT TRACKING ON");
-    let name = "n".repeat(1000);
-    for number in 0..2000 {
-        process.ask(&reader, &format!("GET {name}:{number}"));
+    for mode in ["", "BCAST"] {
+        let (mut process, client, reader) = process("HELLO 3");
+        process.ask(&reader, &format!("CLIENT TRACKING ON {mode}"));
+        let name = "n".repeat(1000);
+        for number in 0..2000 {
+            process.ask(&reader, &format!("GET {name}:{number}"));
+        }
+        process.heard(&reader);
+        let sets: String = (0..2000).map(|number| format!("SET {name}:{number} v\r\n")).collect();
+        let most = most(&mut process, &client, &sets);
+        assert!((1..BACKLOG_MAX).contains(&most), "{mode}: {most}");
+        assert_eq!(count(&process, &reader, &name), 2000);
+        assert_eq!(process.backlog_bytes(1), 0);
     }
-    let sets: String = (0..2000).map(|number| format!("SET {name}:{number} v\r\n")).collect();
-    let most = most(&mut process, &client, &sets);
-    assert!((1..BACKLOG_MAX).contains(&most), "{most}");
-    assert_eq!(count(&process, &reader, "invalidate"), 2000);
-    assert_eq!(process.backlog_bytes(1), 0);
 }
 
 /// Whether a script or a transaction is done at once or in slices.

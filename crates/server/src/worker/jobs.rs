@@ -162,9 +162,9 @@ pub(super) fn step_for(
     data.audience.working_for = client.info.id;
     data.audience.replying_to = client.tracking.as_ref().map_or(0, |tracked| tracked.id);
     data.conditions.sees_dead = server.shows_dead(&client.info);
-    let published = data.audience.published();
+    let overruns = data.audience.overruns();
     let is_done = long.step(&mut Slice { server, data, stats, client, more });
-    if is_done && data.audience.published() != published && data.audience.is_overrun() {
+    if is_done && data.audience.overruns() != overruns && data.audience.is_overrun() {
         client.postpone(true);
     }
     data.release();

@@ -15,7 +15,10 @@ impl Worker {
     /// Handles a post. `number` counts the worker's posts. Returns to how many clients a message
     /// was delivered.
     pub(super) fn take_post(&mut self, number: u64, post: Post) -> usize {
-        self.handle.backlog_bytes.fetch_sub(post.pushed_bytes(), Ordering::Relaxed);
+        let bytes = post.pushed_bytes();
+        if bytes > 0 {
+            self.handle.backlog_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
         match post {
             Post::Adopt(connection) => self.adopt(connection),
             Post::ToClient(client, post) => self.take_client_post(&client, post),

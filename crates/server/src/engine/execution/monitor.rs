@@ -47,7 +47,7 @@ pub fn show_words(
     for monitor in server.monitors.all().iter() {
         let overrun = server.push_to(monitor, Push::Seen(Arc::clone(&line)));
         if let Some(subscribers) = &mut data.audience.subscribers {
-            subscribers.note_pushed(overrun);
+            subscribers.note_overrun(overrun);
         }
     }
 }

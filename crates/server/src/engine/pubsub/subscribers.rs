@@ -38,7 +38,7 @@ pub struct Subscribers {
     posted_to_self: bool,
     /// A worker for which too many messages wait.
     overrun: Option<Arc<WorkerHandle>>,
-    published: u64,
+    overruns: u64,
     /// Memory of the last publication's targets, for the next one.
     targets: Vec<Arc<WorkerHandle>>,
 }
@@ -113,7 +113,7 @@ impl Subscribers {
             own_invalid: Vec::new(),
             posted_to_self: false,
             overrun: None,
-            published: 0,
+            overruns: 0,
             targets: Vec::new(),
         }
     }
@@ -166,10 +166,9 @@ impl Subscribers {
                 worker.mailbox.wake();
             }
             if worker.is_overrun() {
-                self.overrun = Some(worker);
+                self.note_overrun(Some(worker));
             }
         }
-        self.published += 1;
         self.targets = targets;
         clients
     }
@@ -181,17 +180,17 @@ impl Subscribers {
         self.overrun.is_some()
     }
 
-    /// Notes that a message for one client has overrun its worker, if it has.
-    pub fn note_pushed(&mut self, overrun: Option<Arc<WorkerHandle>>) {
-        if overrun.is_some() {
-            self.overrun = overrun;
-            self.published += 1;
+    /// Notes the worker that a message has overrun, if it has.
+    pub fn note_overrun(&mut self, worker: Option<Arc<WorkerHandle>>) {
+        if worker.is_some() {
+            self.overrun = worker;
+            self.overruns += 1;
         }
     }
 
-    /// A number that grows with each message that other workers may have to deliver.
-    pub const fn published(&self) -> u64 {
-        self.published
+    /// A number that grows with each message that overruns a worker.
+    pub const fn overruns(&self) -> u64 {
+        self.overruns
     }
 
     // Subscribing.

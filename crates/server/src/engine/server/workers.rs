@@ -308,8 +308,11 @@ impl Workers {
     fn post(&self, id: usize, post: Post) -> Result<Arc<WorkerHandle>, Post> {
         let worker = self.known.read().workers.iter().find(|worker| worker.id == id).cloned();
         let Some(worker) = worker else { return Err(post) };
-        // Counted before it can be taken.
-        worker.backlog_bytes.fetch_add(post.pushed_bytes(), Ordering::Relaxed);
+        let bytes = post.pushed_bytes();
+        if bytes > 0 {
+            // Before it can be taken.
+            worker.backlog_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         worker.mailbox.post(post)?;
         Ok(worker)
     }

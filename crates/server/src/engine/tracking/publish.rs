@@ -66,6 +66,12 @@ impl<'a> AtWork<'a> {
     pub const fn new(id: u64, own: &'a mut Vec<u8>) -> Self {
         Self { id, own, overrun: None }
     }
+
+    fn note_overrun(&mut self, worker: Option<Arc<WorkerHandle>>) {
+        if worker.is_some() {
+            self.overrun = worker;
+        }
+    }
 }
 
 impl TrackingRegistry {
@@ -122,10 +128,10 @@ impl Tracker {
     }
 
     /// Notes a change for the clients that want broadcasts.
-    fn note_changed(&mut self, key: &[u8], by: u64) {
+    fn note_changed(&mut self, key: &[u8], by: u64, at_work: &mut AtWork<'_>) {
         self.changed.push((key.into(), by));
         if self.changed.len() >= CHANGED_MAX {
-            self.broadcast();
+            at_work.note_overrun(self.broadcast());
         }
     }
 
@@ -140,7 +146,7 @@ impl Tracker {
             Notice::Invalid { key, readers, by } => {
                 self.invalidate(key, readers, number(*by), at_work);
             }
-            Notice::Changed { key, by } => self.note_changed(key, number(*by)),
+            Notice::Changed { key, by } => self.note_changed(key, number(*by), at_work),
             Notice::AllInvalid => self.invalidate_all(at_work),
         }
     }
@@ -166,17 +172,18 @@ impl Tracker {
         }
     }
 
-    /// Posts this turn's changes to the clients that want broadcasts.
+    /// Posts this turn's changes to the clients that want broadcasts. Returns a worker that they
+    /// have overrun.
     #[inline]
-    pub fn broadcast(&mut self) {
-        if !self.changed.is_empty() {
-            self.post_changed();
-        }
+    pub fn broadcast(&mut self) -> Option<Arc<WorkerHandle>> {
+        if self.changed.is_empty() { None } else { self.post_changed() }
     }
 
     /// Posts the keys of each prefix together to the clients that asked for the prefix.
     #[cold]
-    fn post_changed(&mut self) {
+    fn post_changed(&mut self) -> Option<Arc<WorkerHandle>> {
+        let mut nothing = Vec::new();
+        let mut nobody = AtWork::new(0, &mut nothing);
         self.changed.sort_unstable();
         // If several clients changed a key, each of them must be told of it.
         self.changed.dedup_by(|later, first| {
@@ -213,12 +220,13 @@ impl Tracker {
                     let all = || Push::invalid_all(matching.iter().map(|(key, _)| &**key));
                     Arc::clone(shared.get_or_insert_with(all))
                 };
-                self.tell(reader, &keys, &mut AtWork::new(0, &mut Vec::new()));
+                self.tell(reader, &keys, &mut nobody);
             }
         }
         drop(registry);
         self.changed.clear();
         self.changed.trim(CHANGED_MAX / 4);
+        nobody.overrun
     }
 
     fn tell(&self, reader: &TrackingClient, keys: &Arc<[u8]>, at_work: &mut AtWork<'_>) {
@@ -239,8 +247,7 @@ impl Tracker {
         if at_work.id == to.id {
             push.append_for(to, at_work.own);
         } else {
-            let overrun = self.server.push_to(to, push);
-            at_work.overrun = overrun.or_else(|| at_work.overrun.take());
+            at_work.note_overrun(self.server.push_to(to, push));
         }
     }
 }

@@ -38,9 +38,9 @@ impl Audience {
         self.subscribers.as_mut().is_some_and(|subscribers| subscribers.is_overrun())
     }
 
-    /// A number that grows with each message that other workers may have to deliver.
-    pub fn published(&self) -> u64 {
-        self.subscribers.as_ref().map_or(0, |subscribers| subscribers.published())
+    /// A number that grows with each message that overruns a worker.
+    pub fn overruns(&self) -> u64 {
+        self.subscribers.as_ref().map_or(0, |subscribers| subscribers.overruns())
     }
 }
 
@@ -115,7 +115,7 @@ impl Data {
                             let mut at_work = AtWork::new(at_work, subscribers.invalid_aside());
                             tracker.publish(notice, by, &mut at_work);
                             let overrun = at_work.overrun;
-                            subscribers.note_pushed(overrun);
+                            subscribers.note_overrun(overrun);
                         }
                     }
                 }
@@ -161,8 +161,11 @@ impl Data {
     /// At the end of a turn: tells the clients that want to know of all changes.
     #[inline]
     pub fn broadcast(&mut self) {
-        if let Some(tracker) = &mut self.audience.tracker {
-            tracker.broadcast();
+        if let Some(tracker) = &mut self.audience.tracker
+            && let overrun @ Some(_) = tracker.broadcast()
+            && let Some(subscribers) = &mut self.audience.subscribers
+        {
+            subscribers.note_overrun(overrun);
         }
     }
 
