@@ -29,6 +29,12 @@ impl Random {
     }
 }
 
+/// A bound that the number of keys in a shard hardly ever exceeds, by the mean over all shards: four
+/// standard deviations above it, and some more for small means. Hashes spread keys evenly.
+pub fn likely_max(mean: f32) -> f32 {
+    mean + 4.0 * mean.sqrt() + 5.0
+}
+
 /// Bytes from the kernel's generator. If it fails, the process ends, as nothing derived from the
 /// bytes would be secret. That happens at start, which needs some bytes.
 pub fn random_bytes<const N: usize>() -> [u8; N] {

@@ -2,6 +2,7 @@
 
 use bobbin_store::SHARDS;
 
+use crate::base::random::likely_max;
 use crate::engine::command::{Call, Categories, Command, Data, Flags, Outcome};
 
 fn randomkey(call: &mut Call<'_>) -> Outcome {
@@ -57,11 +58,8 @@ fn guess_shard(data: &mut Data, database: u32, total: usize) -> Option<usize> {
     if total < GUESSED_MIN {
         return None;
     }
-    // Hashes spread keys evenly, so no shard has more keys than this bound: seven standard
-    // deviations above the mean, and some more for small means. A shard with more keys would be
-    // chosen slightly too rarely.
-    let mean = total.div_ceil(SHARDS);
-    let bound = (mean + 7 * mean.isqrt() + 12) as u32;
+    // A shard with more keys would be chosen slightly too rarely.
+    let bound = likely_max(total as f32 / SHARDS as f32) as u32;
     (0..GUESSES_MAX).find_map(|_| {
         let index = data.random.below(SHARDS as u32) as usize;
         let at = data.random.below(bound) as usize;

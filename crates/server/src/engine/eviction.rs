@@ -3,12 +3,16 @@
 //! There is no list of all keys by use. Like Redis, each worker samples a few keys at random, keeps
 //! the best candidates of all its samples in a small pool, and evicts the best one. The keys of a
 //! bucket have nothing in common but a few bits of their hash. So the keys of a random bucket are a
-//! random sample, which costs only one cache miss beside those for the entries.
+//! random sample, which costs only one cache miss beside those for the entries. Keys of shards and
+//! buckets with few keys are sampled more often, which matters only where the sample alone decides:
+//! the policies that evict at random draw each key with the same probability.
 
-use bobbin_store::{AccessClock, EntryRef, SHARDS};
+use bobbin_store::shard::Database;
+use bobbin_store::{AccessClock, EntryRef, SHARDS, Shard};
 
 use crate::base::clock::ticks;
 use crate::base::memory;
+use crate::base::random::Random;
 use crate::config::{Config, MaxmemoryPolicy};
 use crate::engine::command::data::evictor::{Candidate, Evictor, POOL, Room, Walked};
 use crate::engine::command::{Classes, Data, Key};
@@ -25,6 +29,8 @@ const WALK_US: u64 = 2000;
 const LFU_TIME_BITS: u32 = 32;
 /// The number of random shards that are looked at for one sample before shards are walked in order.
 const TRIES_MAX: usize = 32;
+/// How many keys of a table are drawn to find one with an expiry.
+const DRAWS_MAX: usize = 64;
 /// How many candidates one attempt to evict a key looks at. So it ends whatever their state.
 const ROUNDS_MAX: usize = 4 * POOL;
 
@@ -156,17 +162,23 @@ fn evict(
 
 /// Offers about `wanted` random keys to the pool; returns whether any of them may be evicted.
 fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wanted: usize) -> bool {
+    if is_random(policy) {
+        return (0..TRIES_MAX).any(|_| draw(evictor, data, policy));
+    }
     let mut seen = 0;
     for _ in 0..TRIES_MAX {
         let (shard, bucket) = (data.random.below(SHARDS as u32), data.random.next_u32());
-        let found = look(evictor, data, policy, shard as usize, |table| {
-            // It begins at a random slot: otherwise keys in the last slots of a bucket would be
-            // spared.
-            let mut found: Vec<_> = table.sample(bucket).collect();
-            let first = bucket as usize % found.len().max(1);
-            found.rotate_left(first);
-            found.truncate(wanted - seen);
-            found
+        let found = look(evictor, data, policy, shard as usize, |shard| {
+            let mut some = Vec::new();
+            for (index, database) in databases(shard, policy) {
+                // It begins at a random slot: otherwise keys in the last slots of a bucket would be
+                // spared.
+                let mut found: Vec<_> = database.table().sample(bucket).collect();
+                let first = bucket as usize % found.len().max(1);
+                found.rotate_left(first);
+                some.extend(found.into_iter().take(wanted - seen).map(|entry| (index, entry)));
+            }
+            some
         });
         seen += if found.is_reserved { 0 } else { found.keys };
         if seen >= wanted {
@@ -176,15 +188,45 @@ fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wante
     seen > 0
 }
 
+/// Looks into a random shard and offers a key to the pool, so that over many looks each key that may
+/// be evicted comes equally often. Returns whether there was one.
+fn draw(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
+    let shard = data.random.below(SHARDS as u32) as usize;
+    let mut random = Random::new(data.random.next_u64());
+    let mut mean_keys = evictor.mean_keys;
+    let found = look(evictor, data, policy, shard, |shard| {
+        let keys = databases(shard, policy).map(|(_, database)| evictable_in(database, policy));
+        let Some(mut at) = mean_keys.draw(keys.sum(), &mut random) else { return Vec::new() };
+        let is_here = |&(_, database): &(u32, &Database)| {
+            let keys = evictable_in(database, policy);
+            let is_here = at < keys;
+            at = at.saturating_sub(keys);
+            is_here
+        };
+        let (index, database) = databases(shard, policy).find(is_here).expect("it has the key");
+        let mut pick = || database.table().pick(|bound| random.below(bound));
+        let entry = (0..DRAWS_MAX).find_map(|_| pick().filter(|entry| may_go(*entry, policy)));
+        entry.into_iter().map(|entry| (index, entry)).collect()
+    });
+    evictor.mean_keys = mean_keys;
+    found.keys > 0 && !found.is_reserved
+}
+
 /// Walks shards in order until one has keys that may be evicted, and offers those to the pool.
 fn walk(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> EvictionCandidates {
     let mut result = EvictionCandidates::Nothing;
     for _ in 0..SHARDS {
         let shard = evictor.cursor;
         evictor.cursor = (evictor.cursor + 1) % SHARDS;
-        let found = look(evictor, data, policy, shard, |table| table.iter().collect());
+        let found = look(evictor, data, policy, shard, |shard| {
+            let mut all = Vec::new();
+            for (index, database) in databases(shard, policy) {
+                all.extend(database.table().iter().map(|entry| (index, entry)));
+            }
+            all
+        });
         match (found.keys, found.is_reserved) {
-            (0, _) => data.visit(shard, bobbin_store::Shard::trim),
+            (0, _) => data.visit(shard, Shard::trim),
             (_, false) => return EvictionCandidates::Free,
             (_, true) => result = EvictionCandidates::Reserved,
         }
@@ -192,39 +234,48 @@ fn walk(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> Evic
     result
 }
 
-/// Offers the keys that `choose` picks from each database of a shard. If a script has the shard
-/// reserved, they are only counted.
+/// Offers the keys that `choose` picks from a shard. If a script has the shard reserved, they are
+/// only counted.
 fn look(
     evictor: &mut Evictor,
     data: &mut Data,
     policy: MaxmemoryPolicy,
     shard: usize,
-    choose: impl for<'t> Fn(&'t bobbin_store::table::Table) -> Vec<EntryRef<'t>>,
+    choose: impl for<'s> FnOnce(&'s Shard) -> Vec<(u32, EntryRef<'s>)>,
 ) -> Looked {
     let (clock, keyspace) = (data.conditions.clock, data.keyspace());
-    let volatile_only = is_volatile(policy);
     let random = data.random.next_u64();
     data.visit_with(shard, |shard, is_reserved| {
         let mut keys = 0;
-        for index in 0..shard.databases() {
-            let Some(database) = shard.database(index) else { continue };
-            if database.is_empty() || volatile_only && database.volatile() == 0 {
+        for (index, entry) in choose(shard) {
+            if !may_go(entry, policy) {
                 continue;
             }
-            for entry in choose(database.table()) {
-                if volatile_only && entry.expire_ms().is_none() {
-                    continue;
-                }
-                keys += 1;
-                if is_reserved {
-                    continue;
-                }
-                let score = score(entry, policy, &clock, random);
-                evictor.offer(score, index, keyspace.hash(entry.key()), entry.key());
+            keys += 1;
+            if is_reserved {
+                continue;
             }
+            let score = score(entry, policy, &clock, random);
+            evictor.offer(score, index, keyspace.hash(entry.key()), entry.key());
         }
         Looked { keys, is_reserved }
     })
+}
+
+/// The databases of a shard that have keys which may be evicted, with their numbers.
+fn databases(shard: &Shard, policy: MaxmemoryPolicy) -> impl Iterator<Item = (u32, &Database)> {
+    let all = (0..shard.databases()).filter_map(|index| Some((index, shard.database(index)?)));
+    all.filter(move |&(_, database)| evictable_in(database, policy) > 0)
+}
+
+/// How many keys of a database may be evicted.
+fn evictable_in(database: &Database, policy: MaxmemoryPolicy) -> usize {
+    if is_volatile(policy) { database.volatile() } else { database.table().len() }
+}
+
+/// Whether a key may be evicted.
+fn may_go(entry: EntryRef<'_>, policy: MaxmemoryPolicy) -> bool {
+    !is_volatile(policy) || entry.expire_ms().is_some()
 }
 
 /// The result of an attempt to evict a key.
@@ -273,7 +324,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
     let key = Key { bytes: &candidate.key, hash: candidate.hash };
     let clock = data.conditions.clock;
     let fate = match data.stored(key) {
-        Some(entry) if !is_volatile(policy) || entry.expire_ms().is_some() => {
+        Some(entry) if may_go(entry, policy) => {
             match score(entry, policy, &clock, candidate.score) {
                 now if now < candidate.score => Fate::Used(now),
                 _ => Fate::Evicted,
@@ -287,7 +338,7 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
         data.log(&[command, key.bytes]);
         data.event(Classes::EVICTED, "evicted", key);
     }
-    data.visit(candidate.hash.shard(), bobbin_store::Shard::trim);
+    data.visit(candidate.hash.shard(), Shard::trim);
     data.release();
     data.database = database;
     fate
@@ -297,6 +348,11 @@ fn take_out(candidate: &Candidate, data: &mut Data, policy: MaxmemoryPolicy) -> 
 const fn is_volatile(policy: MaxmemoryPolicy) -> bool {
     use MaxmemoryPolicy::{VolatileLfu, VolatileLru, VolatileRandom, VolatileTtl};
     matches!(policy, VolatileLfu | VolatileLru | VolatileRandom | VolatileTtl)
+}
+
+/// Whether the policy evicts any key.
+const fn is_random(policy: MaxmemoryPolicy) -> bool {
+    matches!(policy, MaxmemoryPolicy::AllkeysRandom | MaxmemoryPolicy::VolatileRandom)
 }
 
 /// How much an entry deserves to be evicted. The score of an unused entry does not fall with time,
@@ -395,6 +451,51 @@ mod tests {
         }
         assert_eq!(evict(&mut evictor, &mut data, &config, policy), Evicted::Nothing);
         assert_eq!(data.counters.expired, 0);
+        data.leave();
+    }
+
+    /// Shards have one to fifteen keys here. Those of full shards are not spared.
+    #[test]
+    fn a_random_policy_draws_each_key_with_the_same_probability() {
+        let keyspace: &'static Keyspace = Box::leak(Box::new(Keyspace::new(7)));
+        let gate: &'static Gate = Box::leak(Box::default());
+        let mut data = Data::new(keyspace, gate, 1).expect("few threads");
+        data.enter();
+        for i in 0..8 * SHARDS {
+            let name = format!("key {i}");
+            let key = data.key(name.as_bytes());
+            assert!(data.hold_one(key.hash.shard()));
+            let expire = if i % 2 == 0 { Expire::At(i64::MAX) } else { Expire::Clear };
+            data.set(key, NewValue::string(b"v"), expire);
+            data.release();
+        }
+        for policy in [MaxmemoryPolicy::AllkeysRandom, MaxmemoryPolicy::VolatileRandom] {
+            let mut keys_in = vec![0; SHARDS];
+            for (index, keys) in keys_in.iter_mut().enumerate() {
+                let in_first = |shard: &mut Shard| {
+                    shard.database(0).map_or(0, |database| evictable_in(database, policy))
+                };
+                *keys = data.visit(index, in_first);
+            }
+            let total: usize = keys_in.iter().sum();
+            let (mut evictor, mut drawn, mut draws) = (Evictor::default(), [0; 40], 0);
+            for _ in 0..100_000 {
+                sample(&mut evictor, &mut data, policy, 5);
+                for candidate in evictor.pool.drain(..) {
+                    (drawn[keys_in[candidate.hash.shard()]] += 1, draws += 1);
+                }
+            }
+            assert!(draws > 99_000, "{draws}");
+            for (keys, &drawn) in drawn.iter().enumerate() {
+                let shards = keys_in.iter().filter(|&&in_shard| in_shard == keys).count();
+                let expected = (draws * keys * shards) as f64 / total as f64;
+                let error = (f64::from(drawn) - expected).abs();
+                assert!(
+                    error <= 5.0 * expected.sqrt() + 10.0,
+                    "{policy:?}: {drawn} keys of shards with {keys} keys, not {expected}"
+                );
+            }
+        }
         data.leave();
     }
 

@@ -2,6 +2,7 @@
 
 use bobbin_store::KeyHash;
 
+use crate::base::random::{Random, likely_max};
 use crate::config::MaxmemoryPolicy;
 
 /// The number of candidates that are remembered.
@@ -25,11 +26,17 @@ pub enum Room {
 #[derive(Default)]
 pub struct Evictor {
     pub pool: Vec<Candidate>,
+    /// Of the shards from which keys are drawn at random.
+    pub mean_keys: MeanKeys,
     /// Where to continue walking when sampling finds nothing.
     pub cursor: usize,
     /// The last walk over all shards, if it found nothing to evict.
     pub failure: Option<Walked>,
 }
+
+/// How many keys a shard has: a mean of those that were looked at lately.
+#[derive(Clone, Copy, Default)]
+pub struct MeanKeys(f32);
 
 /// A walk over all shards that found nothing to evict. It is not repeated for each command.
 pub struct Walked {
@@ -48,6 +55,18 @@ pub struct Candidate {
     pub database: u32,
     pub hash: KeyHash,
     pub key: Box<[u8]>,
+}
+
+impl MeanKeys {
+    /// Draws one of a shard's keys, or none, so that a key of any shard has the same chance.
+    pub fn draw(&mut self, keys: usize, random: &mut Random) -> Option<usize> {
+        self.0 += (keys as f32 - self.0) * Self::WEIGHT;
+        let drawn = random.below(likely_max(self.0) as u32) as usize;
+        (drawn < keys).then_some(drawn)
+    }
+
+    /// How much one shard counts.
+    const WEIGHT: f32 = 1.0 / 256.0;
 }
 
 impl Evictor {
