@@ -429,7 +429,7 @@ fn describe_error(stack: Stack) -> Returned {
         LUA_TBOOLEAN => format!("ERR {}", stack.boolean(1)).into_bytes(),
         _ => match stack.bytes(1) {
             Some(bytes) => [b"ERR ", bytes].concat(),
-            None => b"ERR unknown error".to_vec(),
+            None => format!("ERR {}", stack.kind_name(1)).into_bytes(),
         },
     };
     if let Some((source, line)) = place(stack) {

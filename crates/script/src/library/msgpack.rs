@@ -374,10 +374,15 @@ impl<'a> Reader<'a> {
             self.core.charge_element(self.stack, index)?;
             self.value(depth + 1)?;
             self.value(depth + 1)?;
-            let is_nan = self.stack.kind(-2) == LUA_TNUMBER && self.stack.number(-2).is_nan();
-            if is_nan || self.stack.kind(-2) == LUA_TNIL {
-                // No key in Lua.
-                return Err(Fault::Format);
+            let complaint = match self.stack.kind(-2) {
+                LUA_TNIL => Some("table index is nil"),
+                LUA_TNUMBER if self.stack.number(-2).is_nan() => Some("table index is NaN"),
+                _ => None,
+            };
+            if let Some(complaint) = complaint {
+                // No key in Lua, which says so without a place in the script.
+                self.stack.push_bytes(complaint.as_bytes());
+                return Err(Fault::Raised(Raise));
             }
             self.stack.raw_set(-3);
         }

@@ -94,6 +94,13 @@ impl Frame {
         }
     }
 
+    /// Charges for a string that the function makes, and checks that there is memory for it.
+    pub(crate) fn charge_string(self, len: usize) {
+        if let Err(raise) = self.core().charge_string(*self, len) {
+            self.raise(raise);
+        }
+    }
+
     /// Charges for two values that are compared.
     pub(crate) fn charge_comparison(self) {
         self.charge(self.core().comparison_steps());

@@ -29,8 +29,8 @@ impl Random {
     }
 }
 
-/// A bound that the number of keys in a shard hardly ever exceeds, by the mean over all shards: four
-/// standard deviations above it, and some more for small means. Hashes spread keys evenly.
+/// A bound that the number of keys in a shard hardly ever exceeds, by the mean over all shards:
+/// four standard deviations above it, and some more for small means. Hashes spread keys evenly.
 pub fn likely_max(mean: f32) -> f32 {
     mean + 4.0 * mean.sqrt() + 5.0
 }

@@ -4,7 +4,7 @@ use bobbin_dump::rdb::Format;
 use bobbin_dump::{PayloadError, append_functions_payload};
 
 use super::scripting::{ANY_USE, READING, RUN};
-use crate::base::glob;
+use crate::base::glob::CaselessPattern;
 use crate::engine::command::help::{container, help_row};
 use crate::engine::command::{Call, Categories, Command, Failure, Flags, Handler, Outcome};
 use crate::engine::evaluation::{call_function, kill};
@@ -66,7 +66,8 @@ fn list(call: &mut Call<'_>) -> Outcome {
         } else if pattern.is_none() && call.word_is(at, "libraryname") {
             at += 1;
             let given = call.args.get(at).copied();
-            pattern = Some(given.ok_or("ERR library name argument was not given")?);
+            let given = given.ok_or("ERR library name argument was not given")?;
+            pattern = Some(CaselessPattern::new(given));
         } else {
             let argument = String::from_utf8_lossy(call.args[at]);
             return Err(Failure::format(format!("ERR Unknown argument {argument}")));
@@ -74,8 +75,8 @@ fn list(call: &mut Call<'_>) -> Outcome {
         at += 1;
     }
     let mut libraries = call.server.functions.all();
-    libraries
-        .retain(|library| pattern.is_none_or(|pattern| glob::matches_text(pattern, &library.name)));
+    let is_shown = |name: &[u8]| pattern.as_ref().is_none_or(|pattern| pattern.matches(name));
+    libraries.retain(|library| is_shown(&library.name));
     let reply = &mut call.reply;
     reply.array(libraries.len());
     for library in &libraries {

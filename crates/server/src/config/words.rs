@@ -92,7 +92,8 @@ pub(super) fn words_for_file(text: &[u8]) -> Vec<u8> {
 
 /// `text` in double quotes. Bytes that are not printable are escaped.
 pub fn quote(text: &[u8]) -> Vec<u8> {
-    let mut quoted = vec![b'"'];
+    let mut quoted = Vec::with_capacity(text.len() + 2);
+    quoted.push(b'"');
     for byte in text {
         match byte {
             b'"' | b'\\' => quoted.extend([b'\\', *byte]),
@@ -102,7 +103,7 @@ pub fn quote(text: &[u8]) -> Vec<u8> {
             0x07 => quoted.extend(b"\\a"),
             0x08 => quoted.extend(b"\\b"),
             b' '..=b'~' => quoted.push(*byte),
-            _ => quoted.extend(format!("\\x{byte:02x}").into_bytes()),
+            _ => quoted.extend([b'\\', b'x', hex(byte >> 4), hex(byte & 0x0f)]),
         }
     }
     quoted.push(b'"');
@@ -118,6 +119,10 @@ fn unescaped(byte: u8) -> u8 {
         b'a' => 0x07,
         other => other,
     }
+}
+
+const fn hex(digit: u8) -> u8 {
+    b"0123456789abcdef"[digit as usize]
 }
 
 fn hex_digit(digit: u8) -> u8 {

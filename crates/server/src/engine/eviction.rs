@@ -188,8 +188,8 @@ fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wante
     seen > 0
 }
 
-/// Looks into a random shard and offers a key to the pool, so that over many looks each key that may
-/// be evicted comes equally often. Returns whether there was one.
+/// Looks into a random shard and offers a key to the pool, so that over many looks each key that
+/// may be evicted comes equally often. Returns whether there was one.
 fn draw(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy) -> bool {
     let shard = data.random.below(SHARDS as u32) as usize;
     let mut random = Random::new(data.random.next_u64());
@@ -482,7 +482,8 @@ mod tests {
             for _ in 0..100_000 {
                 sample(&mut evictor, &mut data, policy, 5);
                 for candidate in evictor.pool.drain(..) {
-                    (drawn[keys_in[candidate.hash.shard()]] += 1, draws += 1);
+                    drawn[keys_in[candidate.hash.shard()]] += 1;
+                    draws += 1;
                 }
             }
             assert!(draws > 99_000, "{draws}");

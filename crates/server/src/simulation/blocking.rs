@@ -37,6 +37,36 @@ fn who_came_first_is_served_first_whatever_the_worker() {
     }
 }
 
+/// The group or the stream of another key may have gone since the client began to wait. An error is
+/// then all that happens: an entry that was delivered with it would never come to anybody.
+#[test]
+fn a_reader_of_several_streams_that_gets_an_error_gets_no_entry() {
+    let mut process = SimulatedProcess::new(2);
+    let (waiter, other) = (process.connect(0), process.connect(1));
+    let gone = [
+        ("DEL a", ":1\r\n", "-NOGROUP No such key 'a'"),
+        ("XGROUP DESTROY a g", ":1\r\n", "-NOGROUP No such key 'a'"),
+        ("SET a x", "+OK\r\n", "-WRONGTYPE "),
+    ];
+    for (change, answer, error) in gone {
+        process.ask(&other, "FLUSHALL");
+        for stream in ["a", "b"] {
+            process.ask(&other, &format!("XGROUP CREATE {stream} g $ MKSTREAM"));
+        }
+        let read = "XREADGROUP GROUP g c NOACK BLOCK 0 STREAMS b a > >";
+        assert_eq!(process.ask(&waiter, read), "");
+        process.ask(&other, "MULTI");
+        process.ask(&other, "XADD b 1-1 f v");
+        process.ask(&other, change);
+        assert_eq!(process.ask(&other, "EXEC"), format!("*2\r\n$3\r\n1-1\r\n{answer}"));
+        process.turns(1);
+        let heard = process.heard(&waiter);
+        assert!(heard.starts_with(error), "{change}: {heard}");
+        let entry = "*1\r\n*2\r\n$1\r\nb\r\n*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\nf\r\n$1\r\nv\r\n";
+        assert_eq!(process.ask(&waiter, "XREADGROUP GROUP g c STREAMS b >"), entry, "{change}");
+    }
+}
+
 #[test]
 fn a_waiter_whose_time_is_over_takes_nothing_more() {
     let mut process = SimulatedProcess::new(2);

@@ -352,9 +352,9 @@ impl Shard {
         self.watched_or_default().watch(database, key)
     }
 
-    /// Removes a watcher of a key.
-    pub fn unwatch(&mut self, database: u32, key: &[u8]) {
-        self.leave(|watched| watched.unwatch(database, key));
+    /// Removes a watcher of a key, and returns the version that it leaves behind.
+    pub fn unwatch(&mut self, database: u32, key: &[u8]) -> Option<u64> {
+        self.leave(|watched| watched.unwatch(database, key)).flatten()
     }
 
     /// Adds a blocked client that waits for a key.
@@ -376,15 +376,16 @@ impl Shard {
         self.leave(|watched| watched.unobserve(observer));
     }
 
-    fn leave(&mut self, leave: impl FnOnce(&mut WatchedKeys)) {
-        let Some(more) = &mut self.more else { return };
-        let Some(watched) = &mut more.watched else { return };
-        leave(watched);
+    fn leave<R>(&mut self, leave: impl FnOnce(&mut WatchedKeys) -> R) -> Option<R> {
+        let more = self.more.as_mut()?;
+        let watched = more.watched.as_mut()?;
+        let result = leave(watched);
         if watched.is_empty() {
             // The versions may start over, because no client remembers one.
             more.watched = None;
             self.tidy();
         }
+        Some(result)
     }
 
     /// The version of a watched key.

@@ -134,9 +134,13 @@ impl WatchedKeys {
         watched.version
     }
 
-    /// Removes a watcher.
-    pub fn unwatch(&mut self, database: u32, key: &[u8]) {
-        self.leave(database, key, |watched| watched.watchers -= 1);
+    /// Removes a watcher and returns the version that it leaves behind. `None`: no client observes
+    /// the key.
+    pub fn unwatch(&mut self, database: u32, key: &[u8]) -> Option<u64> {
+        self.leave(database, key, |watched| {
+            watched.watchers -= 1;
+            watched.version
+        })
     }
 
     /// Adds a blocked client.
@@ -213,11 +217,16 @@ impl WatchedKeys {
         self.databases[at].1.entry(key.into()).or_insert_with(fresh)
     }
 
-    fn leave(&mut self, database: u32, key: &[u8], leave: impl FnOnce(&mut Watched)) {
-        let Some(at) = self.databases.iter().position(|(of, _)| *of == database) else { return };
+    fn leave<R>(
+        &mut self,
+        database: u32,
+        key: &[u8],
+        leave: impl FnOnce(&mut Watched) -> R,
+    ) -> Option<R> {
+        let at = self.databases.iter().position(|(of, _)| *of == database)?;
         let keys = &mut self.databases[at].1;
-        let Some(watched) = keys.get_mut(key) else { return };
-        leave(watched);
+        let watched = keys.get_mut(key)?;
+        let result = leave(watched);
         if watched.watchers == 0 && watched.waiters == 0 {
             keys.remove(key);
             if keys.is_empty() {
@@ -226,6 +235,7 @@ impl WatchedKeys {
                 keys.trim(0);
             }
         }
+        Some(result)
     }
 }
 
@@ -238,7 +248,7 @@ mod tests {
         let mut keys = WatchedKeys::default();
         let names: Vec<String> = (0..1000).map(|name| name.to_string()).collect();
         names.iter().for_each(|name| _ = keys.watch(0, name.as_bytes()));
-        names[1..].iter().for_each(|name| keys.unwatch(0, name.as_bytes()));
+        names[1..].iter().for_each(|name| _ = keys.unwatch(0, name.as_bytes()));
         assert_eq!(keys.version(0, b"0"), Some(0));
         assert!(keys.databases[0].1.capacity() < 50, "{}", keys.databases[0].1.capacity());
     }

@@ -235,12 +235,18 @@ fn repeat_string(frame: Frame) -> c_int {
         return 1;
     }
     let block = frame.push_block(total);
+    // For the result, which is a copy of the block.
+    frame.charge_string(total);
     block[..text.len()].write_copy_of_slice(text);
-    let mut done = text.len();
+    let (mut done, mut piece) = (text.len(), text.len());
     while done < total {
-        let more = done.min(total - done);
+        let more = piece.min(total - done);
         block.copy_within(..more, done);
         done += more;
+        if piece < REPEATED_PIECE {
+            piece = done;
+        }
+        frame.charge(1 + more / 64);
     }
     // SAFETY: the first bytes were written, and copied on until all of them were.
     frame.push_bytes(unsafe { block.assume_init_ref() });
@@ -303,5 +309,7 @@ fn raise(frame: Frame, fault: Fault) -> ! {
 /// It may be jumped over.
 const _: () = assert!(!std::mem::needs_drop::<Matcher<'static, fn() -> bool>>());
 
+/// About how many bytes are copied before another slice may begin.
+const REPEATED_PIECE: usize = 1 << 16;
 /// In bytes: more than a state may have.
 const REPEATED_MAX: usize = 1 << 31;

@@ -40,8 +40,6 @@ pub enum SectionShown {
     Default,
     /// With `all` and `everything`.
     All,
-    /// Without arguments, and with `default` and `everything`, but not with `all`: modules.
-    NotAll,
     /// Only when it is named.
     Named,
     /// As `Default`, but not at all, named or not, while this is false.
@@ -133,7 +131,6 @@ pub fn write(snapshot: &Snapshot<'_>, names: &[&[u8]]) -> String {
             SectionShown::While(holds) if !holds(snapshot) => continue,
             SectionShown::Default | SectionShown::While(_) => default || all || everything,
             SectionShown::All => all || everything,
-            SectionShown::NotAll => default || everything,
             SectionShown::Named => false,
         };
         if shown || is(section.name) {

@@ -210,7 +210,7 @@ pub(super) const CPU: Section = Section {
 pub(super) const MODULES: Section = Section {
     name: "modules",
     title: "Modules",
-    shown: SectionShown::NotAll,
+    shown: SectionShown::Default,
     lines: Lines::Written(write_modules),
 };
 
@@ -225,7 +225,7 @@ pub(super) const CLUSTER_INFO: Section = Section {
 pub(super) const SCRIPTING_ENGINES: Section = Section {
     name: "scriptingengines",
     title: "Scripting Engines",
-    shown: SectionShown::Default,
+    shown: SectionShown::All,
     lines: Lines::Written(write_engines),
 };
 

@@ -38,6 +38,8 @@ pub(super) const DEBUG: Section = Section {
         gauge("eventloop_cmd_per_cycle_max", Number, "The most commands of a turn.", |s| {
             s.server.workers.maximum(|worker| worker.most_commands.get()).into()
         }),
+        zero("io_threaded_reads_pending"),
+        zero("io_threaded_writes_pending"),
     ]),
 };
 

@@ -206,6 +206,14 @@ impl ReadOptions {
     }
 }
 
+impl GroupMember {
+    /// Fails if a key has no stream with the group.
+    fn check(&self, data: &mut Data, key: Key<'_>) -> Outcome {
+        let group = stream_at(data, key)?.and_then(|stream| stream.groups().get(&self.group));
+        group.map(|_| ()).ok_or_else(|| no_group(key, &self.group))
+    }
+}
+
 impl From {
     /// The first ID that XREAD looks for. `None`: no entry can have it.
     fn first(self, log: &StreamLog) -> Option<StreamId> {
@@ -224,6 +232,10 @@ impl Wait for StreamReading {
         keys: &[(usize, Key<'_>)],
         reply: &mut Reply<'_>,
     ) -> Result<bool, Failure> {
+        // What one stream delivers cannot be taken back if another one has no group.
+        if let (Some(member), [_, _, ..]) = (&self.group, keys) {
+            keys.iter().try_for_each(|&(_, key)| member.check(data, key))?;
+        }
         let header = reply.defer();
         let mut count = 0;
         for &(index, key) in keys {

@@ -186,8 +186,9 @@ impl Data {
         self.shard(key.hash.shard()).watch(database, key.bytes)
     }
 
-    pub fn unwatch(&mut self, database: u32, key: Key<'_>) {
-        self.shard(key.hash.shard()).unwatch(database, key.bytes);
+    /// Ends a watch, and returns the version to compare with.
+    pub fn unwatch(&mut self, database: u32, key: Key<'_>) -> Option<u64> {
+        self.shard(key.hash.shard()).unwatch(database, key.bytes)
     }
 
     /// The version of a watched key.

@@ -114,9 +114,7 @@ pub fn execute(call: &mut Call<'_>) -> Outcome {
     let Some(transaction) = call.client.transaction.take() else {
         unreachable!("it was put there before");
     };
-    let untouched = unchanged(call);
-    release_watched(call);
-    if untouched {
+    if end_watches(call) {
         running::begin(call, transaction, hashes);
     } else {
         call.reply.null_array();
@@ -174,24 +172,19 @@ pub fn watch(call: &mut Call<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether no watched key has changed. The keys' shards are held.
-fn unchanged(call: &mut Call<'_>) -> bool {
-    call.client.watched.iter().all(|watched| {
-        let key = call.data.key(&watched.key);
-        let version = call.data.watched_version(watched.database, key);
-        let expired = call.data.is_stale(watched.database, key) && !watched.stale;
-        version == Some(watched.version) && !expired
-    })
-}
-
-/// Forgets the watched keys, whose shards are held.
-fn release_watched(call: &mut Call<'_>) {
+/// Forgets the watched keys, whose shards are held. Returns whether none of them has changed.
+fn end_watches(call: &mut Call<'_>) -> bool {
+    let mut unchanged = true;
     for watched in call.client.watched.drain(..) {
         let key = call.data.key(&watched.key);
-        call.data.unwatch(watched.database, key);
+        let version = call.data.unwatch(watched.database, key);
+        unchanged = unchanged
+            && version == Some(watched.version)
+            && (watched.stale || !call.data.is_stale(watched.database, key));
     }
     call.client.watched.trim(FEW);
     call.client.info.watches_nothing();
+    unchanged
 }
 
 /// UNWATCH. Others that forget the watched keys call it too.
