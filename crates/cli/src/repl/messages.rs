@@ -11,18 +11,19 @@ use super::editor::LineSource;
 use crate::{
     format::ReplyForm,
     interrupt,
-    session::{Lost, Pushes, Session, explain},
+    session::{Lost, Pushes, Session},
     terminal,
 };
 
-/// Shows messages until there is something to read from the standard input.
+/// Shows messages until there is something to read from the standard input, or nothing is
+/// subscribed to any more.
 pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
     let shows_line = session.options.style.form != ReplyForm::Raw && terminal::is_for_people();
     let hold = interrupt::hold();
     let _keys = SingleKeys::enter();
-    while session.is_subscribed() {
-        show_buffered(session)?;
-        if lines.has_buffered() {
+    loop {
+        session.show_received()?;
+        if !session.is_subscribed() || lines.has_buffered() {
             return Ok(());
         }
         if shows_line {
@@ -48,7 +49,6 @@ pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
             Ready::Neither => {}
         }
     }
-    Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,22 +75,6 @@ fn wait_once(session: &mut Session) -> Ready {
         [false, true] => Ready::Input,
         [false, false] => Ready::Neither,
     }
-}
-
-fn show_buffered(session: &mut Session) -> Result<(), Lost> {
-    let style = session.options.style.clone();
-    while let Some(client) = session.client() {
-        match client.receive_buffered() {
-            Ok(Some(value)) => terminal::write(&style.reply(&value, false)),
-            Ok(None) => break,
-            Err(error) => {
-                complain!("Error: {}", explain(&error));
-                session.disconnect();
-                return Err(Lost);
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The line that Valkey's tests know.
