@@ -31,7 +31,7 @@ pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
         }
         let ready = wait_once(session);
         if shows_line {
-            out!("\x1b[K");
+            terminal::command("\x1b[K");
         }
         if hold.is_pressed() {
             out!("Closing the connection, opening another.\n");
@@ -81,7 +81,9 @@ fn wait_once(session: &mut Session) -> Ready {
 fn show_line() {
     let (bright, plain) =
         if terminal::has_colours() { ("\x1b[1;90m", "\x1b[0m") } else { ("", "") };
-    out!("{bright}Reading messages... (press Ctrl-C to quit or any key to type command)\r{plain}");
+    out!("{bright}Reading messages... (press Ctrl-C to quit or any key to type command)");
+    terminal::command("\r");
+    out!("{plain}");
 }
 
 /// Keys reach us one by one, and unseen, until this is dropped.
