@@ -6,8 +6,8 @@ use bobbin_client::{ClientError, ServerAddress, Value};
 use bobbin_resp::Protocol;
 
 use super::{
-    Lost, Redirection, Session, Subscriptions, attach_by_command, pager,
-    subscriptions::message_name, verbatim,
+    Lost, Redirection, Session, SubscribedMode, attach_by_command, pager, subscribed::message_name,
+    verbatim,
 };
 use crate::{interrupt, options::Repeat, terminal};
 
@@ -47,7 +47,7 @@ impl Session {
             Err(error) => return self.failed(&error).map(|()| None),
         };
         if pushes == Pushes::Answer {
-            self.subscriptions.note(&reply, self.protocol);
+            self.subscribed.note(&reply, self.protocol);
         }
         if self.options.cluster
             && let Some(redirection) = Redirection::parse(&reply)
@@ -88,7 +88,7 @@ impl Session {
         while let Some(client) = &mut self.client {
             match client.receive_buffered() {
                 Ok(Some(value)) => {
-                    self.subscriptions.note(&value, self.protocol);
+                    self.subscribed.note(&value, self.protocol);
                     terminal::write(&self.options.style.reply(&value, false));
                 }
                 Ok(None) => break,
@@ -292,7 +292,7 @@ impl Session {
                 self.wanted_database = 0;
                 self.database = 0;
                 self.protocol = Protocol::Resp2;
-                self.subscriptions = Subscriptions::default();
+                self.subscribed = SubscribedMode::default();
             }
             Command::Hello => match reply {
                 Value::Map(_) => self.protocol = Protocol::Resp3,

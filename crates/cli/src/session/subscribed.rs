@@ -1,4 +1,4 @@
-//! What a session is subscribed to, as the server counts it.
+//! Whether a session is subscribed to anything, as the server counts that.
 
 use bobbin_client::Value;
 use bobbin_resp::Protocol;
@@ -7,16 +7,16 @@ use bobbin_resp::Protocol;
 /// those to channels of slots on their own; it tells the count with each that begins or ends, also
 /// when no command of ours has ended it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Subscriptions {
+pub struct SubscribedMode {
     to_channels: bool,
     to_channels_of_slots: bool,
 }
 
-impl Subscriptions {
-    /// Takes note of a message for subscribers, if it is of one that begins or ends.
+impl SubscribedMode {
+    /// Takes note of a message, if it tells of a subscription that begins or ends.
     pub fn note(&mut self, message: &Value, protocol: Protocol) {
         let Some(name) = message_name(message, protocol) else { return };
-        let subscriptions = match name {
+        let are_there = match name {
             b"subscribe" | b"psubscribe" | b"unsubscribe" | b"punsubscribe" => {
                 &mut self.to_channels
             }
@@ -24,11 +24,11 @@ impl Subscriptions {
             _ => return,
         };
         if let Some([_, _, Value::Integer(count), ..]) = message.as_elements() {
-            *subscriptions = *count > 0;
+            *are_there = *count > 0;
         }
     }
 
-    pub fn are_there(self) -> bool {
+    pub fn is_on(self) -> bool {
         self.to_channels || self.to_channels_of_slots
     }
 }
@@ -50,13 +50,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn they_end_when_both_counts_are_zero() {
-        let mut subscriptions = Subscriptions::default();
+    fn it_ends_when_both_counts_are_zero() {
+        let mut mode = SubscribedMode::default();
         let mut after = |name: &str, count: i64| {
             let elements =
                 vec![Value::Bulk(name.into()), Value::Bulk(b"a".to_vec()), Value::Integer(count)];
-            subscriptions.note(&Value::Array(elements), Protocol::Resp2);
-            subscriptions.are_there()
+            mode.note(&Value::Array(elements), Protocol::Resp2);
+            mode.is_on()
         };
         assert!(!after("unsubscribe", 0));
         assert!(after("subscribe", 1));
@@ -70,15 +70,15 @@ mod tests {
 
     #[test]
     fn only_messages_count() {
-        let mut subscriptions = Subscriptions::default();
+        let mut mode = SubscribedMode::default();
         let elements =
             vec![Value::Bulk(b"subscribe".to_vec()), Value::Null, Value::Bulk(b"1".to_vec())];
-        subscriptions.note(&Value::Array(elements.clone()), Protocol::Resp2);
-        subscriptions.note(&Value::Array(elements[..2].to_vec()), Protocol::Resp2);
+        mode.note(&Value::Array(elements.clone()), Protocol::Resp2);
+        mode.note(&Value::Array(elements[..2].to_vec()), Protocol::Resp2);
         let elements = [&elements[..2], &[Value::Integer(1)]].concat();
-        subscriptions.note(&Value::Array(elements.clone()), Protocol::Resp3);
-        assert!(!subscriptions.are_there());
-        subscriptions.note(&Value::Push(elements), Protocol::Resp3);
-        assert!(subscriptions.are_there());
+        mode.note(&Value::Array(elements.clone()), Protocol::Resp3);
+        assert!(!mode.is_on());
+        mode.note(&Value::Push(elements), Protocol::Resp3);
+        assert!(mode.is_on());
     }
 }
