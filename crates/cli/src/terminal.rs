@@ -20,7 +20,14 @@ pub fn write(bytes: &[u8]) {
     }
 }
 
-/// `print!`, by [`write()`], for terminals.
+/// Commands the terminal: to move within the line, to erase. Only constants can be given: nothing
+/// that a server or another client wrote is ever among them.
+pub fn command(command: &'static str) {
+    write(command.as_bytes());
+}
+
+/// `print!`, by [`write()`], for terminals. What commands them more than to colour is not for here
+/// but for [`command()`].
 #[macro_export]
 macro_rules! out {
     ($($arguments:tt)*) => {
@@ -43,10 +50,10 @@ pub fn write_error(line: &[u8]) {
 }
 
 /// What a terminal may be shown. Texts come from servers, and keys from other clients: of what
-/// commands a terminal only colours, and what moves within a line, stay as they are. The rest is
-/// shown as `\x1b`.
+/// commands a terminal only colours, tabulators and the ends of lines stay as they are. The rest
+/// is shown as `\x1b`: it could erase what is shown already, or write over it.
 pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
-    let is_suspicious = |byte: &u8| byte.is_ascii_control() && !b"\n\r\t".contains(byte);
+    let is_suspicious = |byte: &u8| byte.is_ascii_control() && !b"\n\t".contains(byte);
     // Control characters of two bytes begin with 0xc2.
     if !bytes.iter().any(|byte| is_suspicious(byte) || *byte == 0xc2) {
         return Cow::Borrowed(bytes);
@@ -58,9 +65,9 @@ pub fn harmless(bytes: &[u8]) -> Cow<'_, [u8]> {
             [0x1b, b'[', parameters @ ..] => {
                 let is_parameter = |byte: &&u8| b"0123456789;:".contains(byte);
                 let count = parameters.iter().take_while(is_parameter).count();
-                let is_allowed = parameters.get(count).is_some_and(|end| b"mKG".contains(end));
-                if is_allowed { count + 3 } else { 0 }
+                if parameters.get(count) == Some(&b'm') { count + 3 } else { 0 }
             }
+            [b'\r', b'\n', ..] => 2,
             [0xc2, 0x80..=0x9f, ..] => 0,
             _ => usize::from(!is_suspicious(byte)),
         };
@@ -112,6 +119,9 @@ pub fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none() && terminal != "dumb" && !terminal.is_empty()
 }
 
+/// To the start of the line, which is erased.
+pub const CLEAR_LINE: &str = "\r\x1b[0K";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,7 +129,7 @@ mod tests {
     #[test]
     fn what_commands_the_terminal_is_not_shown() {
         let shown = |text: &[u8]| String::from_utf8_lossy(&harmless(text)).into_owned();
-        for text in ["a\r\n\tb", "\x1b[1;31mred\x1b[0m\x1b[0K\x1b[0G", "\u{a0}\u{e4}\u{4e16}"] {
+        for text in ["a\r\n\tb", "\x1b[1;31mred\x1b[0m\r\n", "\u{a0}\u{e4}\u{4e16}"] {
             assert_eq!(shown(text.as_bytes()), text);
         }
         for (text, expected) in [
@@ -127,6 +137,9 @@ mod tests {
             ("\x1b[2J\x1b[1;31", r"\x1b[2J\x1b[1;31"),
             ("\x1b\x1b[m", "\\x1b\x1b[m"),
             ("a\x08\x7f\0", r"a\x08\x7f\x00"),
+            ("denied\x1b[2K\x1b[1GOK", r"denied\x1b[2K\x1b[1GOK"),
+            ("denied\rOK", r"denied\x0dOK"),
+            ("denied\r\r\nOK\r", "denied\\x0d\r\nOK\\x0d"),
         ] {
             assert_eq!(shown(text.as_bytes()), expected);
         }

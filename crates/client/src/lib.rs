@@ -240,7 +240,11 @@ impl RespClient {
     }
 
     fn buffered_len(&mut self) -> Result<Option<usize>, ClientError> {
-        Ok(self.scanner.scan(&self.input[self.position..])?)
+        let end = self.scanner.scan(&self.input[self.position..])?;
+        if end.is_none() && self.scanner.len_min() > self.reply_len_max {
+            return Err(ClientError::ReplyTooLong);
+        }
+        Ok(end)
     }
 
     fn consume(&mut self, len: usize) {
@@ -470,6 +474,16 @@ mod tests {
         let mut client = RespClient::connect(&address).unwrap();
         client.limit_replies(14);
         assert_eq!(client.receive().unwrap(), Value::Bulk(b"four".to_vec()));
+        assert!(matches!(client.receive().unwrap_err(), ClientError::ReplyTooLong));
+        drop(client);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn a_count_over_the_limit_is_refused_at_once() {
+        let (address, server) = serve(&[b"*6\r\n"]);
+        let mut client = RespClient::connect(&address).unwrap();
+        client.limit_replies(20);
         assert!(matches!(client.receive().unwrap_err(), ClientError::ReplyTooLong));
         drop(client);
         server.join().unwrap();

@@ -25,7 +25,8 @@ pub use parser::{
     UNAUTHENTICATED_BULK_LEN_MAX, UNAUTHENTICATED_MULTIBULK_LEN_MAX,
 };
 pub use reader::{
-    REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_LINE_LEN_MAX, ReplyError, ReplyScanner, read_reply,
+    REPLY_BULK_LEN_MAX, REPLY_DEPTH_MAX, REPLY_ELEMENTS_MAX, REPLY_LINE_LEN_MAX, ReplyError,
+    ReplyScanner, read_reply,
 };
 pub use reply::{
     Aggregate, Deferred, Protocol, Reply, ReplyPart, SharedSlice, parts_since, truncate_parts,

@@ -2,7 +2,8 @@
 //!
 //! A reply is read in two steps: a [`ReplyScanner`] finds its end, and [`read_reply`] makes a
 //! [`Value`] of it. So a reply that arrives in many pieces costs time linear in its size, and
-//! memory is allocated only when it is complete.
+//! memory for its values is allocated only when it is complete. The scanner refuses what exceeds a
+//! limit as soon as it sees that: a reply that never ends is not waited for.
 
 use std::{error, fmt};
 
@@ -25,8 +26,11 @@ pub fn read_reply(input: &[u8]) -> Result<Option<(Value, usize)>, ReplyError> {
 pub struct ReplyScanner {
     /// How many bytes were understood so far.
     at: usize,
-    /// How many values must still come, minus the first.
-    pending: u64,
+    /// There is no end of a line between `at` and here.
+    searched: usize,
+    /// How many values each aggregate still misses that has begun and not ended, the outermost
+    /// first.
+    open: Vec<usize>,
 }
 
 impl ReplyScanner {
@@ -35,14 +39,35 @@ impl ReplyScanner {
     /// has returned a length or an error, a new scanner is needed.
     pub fn scan(&mut self, input: &[u8]) -> Result<Option<usize>, ReplyError> {
         loop {
-            let Some(item) = item(input, self.at)? else { return Ok(None) };
-            self.pending = self.pending.saturating_add(item.kind.values() as u64);
+            let Some(item) = item(input, self.at, &mut self.searched)? else { return Ok(None) };
             self.at = item.end;
-            if self.pending == 0 {
-                return Ok(Some(self.at));
+            match item.kind.values() {
+                0 if self.close() => return Ok(Some(self.at)),
+                0 => {}
+                _ if self.open.len() == REPLY_DEPTH_MAX => return Err(ReplyError::TooDeep),
+                missing => self.open.push(missing),
             }
-            self.pending -= 1;
         }
+    }
+
+    /// Notes the end of a value, and of each aggregate of which it is the last. Whether it is the
+    /// end of the reply.
+    fn close(&mut self) -> bool {
+        while let Some(missing) = self.open.last_mut() {
+            *missing -= 1;
+            if *missing > 0 {
+                return false;
+            }
+            self.open.pop();
+        }
+        true
+    }
+
+    /// How long the reply is at least, by what was scanned of it: no value is shorter than three
+    /// bytes.
+    pub fn len_min(&self) -> usize {
+        let missing: usize = self.open.iter().sum();
+        self.at + missing * VALUE_LEN_MIN
     }
 }
 
@@ -57,6 +82,8 @@ pub enum ReplyError {
     BulkTooLong,
     /// A line is longer than [`REPLY_LINE_LEN_MAX`].
     LineTooLong,
+    /// An aggregate has more than [`REPLY_ELEMENTS_MAX`] elements or pairs.
+    TooManyElements,
     /// Aggregates are nested more than [`REPLY_DEPTH_MAX`] deep.
     TooDeep,
 }
@@ -70,6 +97,9 @@ impl fmt::Display for ReplyError {
             Self::Malformed => f.write_str("a malformed reply"),
             Self::BulkTooLong => write!(f, "a bulk of more than {REPLY_BULK_LEN_MAX} bytes"),
             Self::LineTooLong => write!(f, "a line of more than {REPLY_LINE_LEN_MAX} bytes"),
+            Self::TooManyElements => {
+                write!(f, "an aggregate of more than {REPLY_ELEMENTS_MAX} elements")
+            }
             Self::TooDeep => write!(f, "a reply nested more than {REPLY_DEPTH_MAX} deep"),
         }
     }
@@ -95,7 +125,7 @@ impl Reader<'_> {
         let mut open: Vec<Open> = Vec::new();
         loop {
             let prefix = self.input[self.at];
-            let item = item(self.input, self.at)?.ok_or(ReplyError::Malformed)?;
+            let item = item(self.input, self.at, &mut 0)?.ok_or(ReplyError::Malformed)?;
             let payload = &self.input[item.payload_start..item.payload_end];
             self.at = item.end;
             let missing = item.kind.values();
@@ -104,8 +134,8 @@ impl Reader<'_> {
                 Kind::Null if prefix == b'*' => Value::NullArray,
                 Kind::Null => Value::Null,
                 kind if missing == 0 => kind.close(Vec::new())?,
-                _ if open.len() == REPLY_DEPTH_MAX => return Err(ReplyError::TooDeep),
                 kind => {
+                    debug_assert!(open.len() < REPLY_DEPTH_MAX, "the scanner refused it");
                     let values = Vec::with_capacity(self.believable(missing));
                     open.push(Open { kind, values, missing });
                     continue;
@@ -154,9 +184,9 @@ impl Kind {
         match self {
             Self::Leaf | Self::Null => 0,
             Self::Elements(_, len) => *len,
-            Self::Pairs(_, len) => len.saturating_mul(2),
+            Self::Pairs(_, len) => len * 2,
             // The pairs, and the value they are about.
-            Self::Attributes(len) => len.saturating_mul(2).saturating_add(1),
+            Self::Attributes(len) => len * 2 + 1,
         }
     }
 
@@ -179,22 +209,25 @@ fn in_pairs(values: Vec<Value>) -> Vec<(Value, Value)> {
     std::iter::from_fn(|| Some((values.next()?, values.next()?))).collect()
 }
 
-/// The item at `at`, or `None` when its end has not arrived.
-fn item(input: &[u8], at: usize) -> Result<Option<Item>, ReplyError> {
+/// The item at `at`, or `None` when its end has not arrived. `searched` is how far the end of a
+/// line was searched for in vain: a line that arrives byte by byte is read once.
+fn item(input: &[u8], at: usize, searched: &mut usize) -> Result<Option<Item>, ReplyError> {
     let Some(&prefix) = input.get(at) else { return Ok(None) };
     if !b"+-:$*%~,#(!=>|_".contains(&prefix) {
         return Err(ReplyError::UnknownType(prefix));
     }
     let start = at + 1;
-    let window = &input[start..input.len().min(start + REPLY_LINE_LEN_MAX)];
-    let Some(len) = memchr(b'\n', window) else {
-        return if window.len() < REPLY_LINE_LEN_MAX {
+    let window_end = input.len().min(start + REPLY_LINE_LEN_MAX);
+    let from = start.max(*searched);
+    let Some(distance) = memchr(b'\n', &input[from..window_end]) else {
+        *searched = window_end;
+        return if window_end - start < REPLY_LINE_LEN_MAX {
             Ok(None)
         } else {
             Err(ReplyError::LineTooLong)
         };
     };
-    let line = window[..len].strip_suffix(b"\r").ok_or(ReplyError::Malformed)?;
+    let line = input[start..from + distance].strip_suffix(b"\r").ok_or(ReplyError::Malformed)?;
     let line_end = start + line.len();
     let leaf = |payload_start, payload_end| Item {
         kind: Kind::Leaf,
@@ -221,6 +254,9 @@ fn item(input: &[u8], at: usize) -> Result<Option<Item>, ReplyError> {
             [_, _, ..] => Err(ReplyError::Malformed),
             _ => Ok(None),
         };
+    }
+    if len > REPLY_ELEMENTS_MAX {
+        return Err(ReplyError::TooManyElements);
     }
     let kind = match prefix {
         b'*' => Kind::Elements(Value::Array, len),
@@ -262,6 +298,8 @@ fn leaf(prefix: u8, payload: &[u8]) -> Result<Value, ReplyError> {
 pub const REPLY_DEPTH_MAX: usize = 1024;
 /// The longest bulk: well above the largest value a server holds by default.
 pub const REPLY_BULK_LEN_MAX: usize = 4 << 30;
+/// The most elements of an aggregate, or pairs: as many as valkey-cli reads.
+pub const REPLY_ELEMENTS_MAX: usize = u32::MAX as usize;
 /// The longest status, error or number.
 pub const REPLY_LINE_LEN_MAX: usize = 1 << 20;
 
@@ -362,11 +400,64 @@ mod tests {
         assert_eq!(read_reply(&nested(REPLY_DEPTH_MAX + 1)), Err(ReplyError::TooDeep));
         let deepest = if cfg!(miri) { 2000 } else { 100_000 };
         assert_eq!(read_reply(&nested(deepest)), Err(ReplyError::TooDeep));
+        // Values beside one another are not nested.
+        let beside = [&b"*2000\r\n"[..], &b"*1\r\n:1\r\n".repeat(2000)].concat();
+        read(&beside);
+    }
+
+    /// Nobody waits for the end of what will be refused: it may never come.
+    #[test]
+    fn what_nests_too_deeply_is_refused_before_its_end() {
+        let mut scanner = ReplyScanner::default();
+        let mut input = Vec::new();
+        for _ in 0..REPLY_DEPTH_MAX {
+            input.extend(b"*1\r\n");
+            assert_eq!(scanner.scan(&input), Ok(None));
+        }
+        input.extend(b"*1\r\n");
+        assert_eq!(scanner.scan(&input), Err(ReplyError::TooDeep));
     }
 
     #[test]
     fn a_claimed_count_reserves_nothing() {
-        assert_eq!(read_reply(b"*9223372036854775807\r\n:1\r\n"), Ok(None));
+        assert_eq!(read_reply(b"*4294967295\r\n:1\r\n"), Ok(None));
+        assert_eq!(read_reply(b"|4294967295\r\n:1\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_is_refused() {
+        for kind in "*~>%|".chars() {
+            for count in ["4294967296", "9223372036854775807"] {
+                let input = format!("*2\r\n{kind}{count}\r\n");
+                let read = read_reply(input.as_bytes());
+                assert_eq!(read, Err(ReplyError::TooManyElements), "{input:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_long_a_reply_is_at_least() {
+        let mut scanner = ReplyScanner::default();
+        let mut len_min_after = |input: &[u8]| {
+            assert_eq!(scanner.scan(input), Ok(None));
+            scanner.len_min()
+        };
+        let input = b"%10\r\n:1\r\n*5\r\n_\r\n";
+        assert_eq!(len_min_after(b""), 0);
+        assert_eq!(len_min_after(&input[..5]), 5 + 20 * 3);
+        assert_eq!(len_min_after(&input[..9]), 9 + 19 * 3);
+        assert_eq!(len_min_after(&input[..13]), 13 + (19 + 5) * 3);
+        assert_eq!(len_min_after(input), 16 + (19 + 4) * 3);
+    }
+
+    #[test]
+    fn the_bytes_of_a_line_are_searched_once() {
+        let mut scanner = ReplyScanner::default();
+        for end in 1..=4 {
+            assert_eq!(scanner.scan(&b"+abc\r\n"[..end]), Ok(None));
+            assert_eq!(scanner.searched, end);
+        }
+        assert_eq!(scanner.scan(b"+abc\r\n"), Ok(Some(6)));
     }
 
     fn values() -> impl Strategy<Value = Value> {
@@ -459,9 +550,18 @@ mod tests {
         }
 
         #[test]
-        fn random_bytes_do_no_harm(input in "[-+:$*%~,#(!=>|_0-9a-z\r\n]{0,40}", bytes: Vec<u8>) {
-            let _ = read_reply(input.as_bytes());
-            let _ = read_reply(&bytes);
+        fn random_bytes_do_no_harm(
+            input in "([-+:$*%~,#(!=>|_]([0-9]{0,2}|[0-9a-z\r\n]{0,9})\r\n){0,9}",
+            bytes: Vec<u8>,
+        ) {
+            for input in [input.as_bytes(), &bytes] {
+                let _ = read_reply(input);
+                let whole = ReplyScanner::default().scan(input);
+                let mut scanner = ReplyScanner::default();
+                let mut pieces = (0..=input.len()).map(|end| scanner.scan(&input[..end]));
+                let first = pieces.find(|scanned| *scanned != Ok(None));
+                prop_assert_eq!(first.unwrap_or(Ok(None)), whole);
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use super::{
     big_keys::CYCLES_BETWEEN_PAUSES,
-    keys::Types,
+    keys::{Types, plain},
     server::{self, KeyScan},
     statistics::human,
 };
@@ -55,7 +55,7 @@ struct Statistics {
     top: Vec<(u64, usize, String)>,
     kinds: BTreeMap<usize, Kind>,
     sizes: Distribution,
-    name_lengths: Distribution,
+    name_lengths: NameLengths,
 }
 
 #[derive(Default)]
@@ -81,19 +81,19 @@ impl Statistics {
         of_kind.count += 1;
         of_kind.memory += memory;
         of_kind.length += length;
-        if of_kind.largest.as_ref().is_none_or(|(largest, _)| memory > *largest) {
-            of_kind.largest = Some((memory, quoted(key)));
+        if memory > of_kind.largest.as_ref().map_or(0, |(largest, _)| *largest) {
+            of_kind.largest = Some((memory, named(key)));
         }
-        if of_kind.longest.as_ref().is_none_or(|(longest, _)| length > *longest) {
-            of_kind.longest = Some((length, quoted(key)));
+        if length > of_kind.longest.as_ref().map_or(0, |(longest, _)| *longest) {
+            of_kind.longest = Some((length, named(key)));
         }
     }
 
     fn show(&self, types: &Types, total: u64) -> String {
         let percent =
-            if total == 0 { 100.0 } else { (self.count as f64 * 100.0 / total as f64).min(100.0) };
+            if total == 0 { 0.0 } else { (self.count as f64 * 100.0 / total as f64).min(100.0) };
         let mut text = format!(
-            "{percent:.2}% keys scanned\nKeys sampled: {}\nKeys size:    {}\n\n",
+            "{percent:>6.2}% keys scanned\nKeys sampled: {}\nKeys size:    {}\n\n",
             self.count,
             bytes(self.sizes.sum)
         );
@@ -103,18 +103,13 @@ impl Statistics {
             text.push_str(&format!("{:>3} {:>8} {name:<10} {key}\n", place + 1, bytes(*memory)));
         }
         self.show_kinds(types, &mut text);
-        self.sizes.show("Key size", 8, &mut text);
+        self.sizes.show(&mut text);
         text.push_str(&format!(
-            "Note: 1% size precision, Mean: {}, StdDeviation: {}\n",
+            "Note: 0.01% size precision, Mean: {}, StdDeviation: {}\n",
             bytes(self.sizes.mean() as u64),
             bytes(self.sizes.deviation() as u64)
         ));
-        self.name_lengths.show("Key name length", 15, &mut text);
-        text.push_str(&format!(
-            "Total key length is {} ({} avg)\n",
-            bytes(self.name_lengths.sum),
-            bytes(self.name_lengths.mean() as u64)
-        ));
+        self.name_lengths.show(&mut text);
         self.show_table(types, &mut text);
         text
     }
@@ -148,77 +143,127 @@ impl Statistics {
         for (kind, counts) in &self.kinds {
             let kind = types.get(*kind);
             let mean = counts.length as f64 / counts.count.max(1) as f64;
-            let mean = match kind.unit() {
-                "bytes" => bytes(mean as u64),
-                _ => format!("{mean:.2}"),
+            let (length, mean) = match kind.unit() {
+                // With the blank that redis-cli has there.
+                _ if !kind.has_length() => ("- ".to_owned(), "- ".to_owned()),
+                "bytes" => (bytes(counts.length), bytes(mean.round() as u64)),
+                unit => (counted(counts.length, unit), format!("{mean:.2}")),
             };
             text.push_str(&format!(
-                "{:<9} {:>12} {:>6.2}% {:>8} {:>8} {:>18} {mean:>11}\n",
+                "{:<9} {:>12} {:>6.2}% {:>8} {:>8} {length:>18} {mean:>11}\n",
                 kind.name,
                 counts.count,
                 counts.count as f64 * 100.0 / self.count.max(1) as f64,
                 bytes(counts.memory),
                 bytes(counts.memory / counts.count.max(1)),
-                counted(counts.length, kind.unit())
             ));
         }
     }
 }
 
-/// Numbers, kept to one percent: a bucket for each power of 1.01.
+/// Numbers, kept to 0.01 percent as redis-cli's histogram keeps them: below 32,768 as they are,
+/// above that by the first fifteen of their binary digits.
 #[derive(Default)]
 struct Distribution {
-    /// How many, and the largest, by bucket.
-    buckets: BTreeMap<i32, (u64, u64)>,
+    /// How many there are, by the least number that is kept as this one.
+    counts: BTreeMap<u64, u64>,
     count: u64,
     sum: u64,
-    sum_of_squares: f64,
 }
 
 impl Distribution {
     fn add(&mut self, value: u64) {
-        let bucket = if value == 0 { -1 } else { ((value as f64).ln() / PRECISION.ln()) as i32 };
-        let (count, largest) = self.buckets.entry(bucket).or_default();
-        *count += 1;
-        *largest = value.max(*largest);
+        *self.counts.entry(value - value % step(value)).or_default() += 1;
         self.count += 1;
         self.sum += value;
-        self.sum_of_squares += (value as f64).powi(2);
     }
 
+    /// Of the numbers as they are kept, like the deviation.
     fn mean(&self) -> f64 {
-        self.sum as f64 / self.count.max(1) as f64
+        let sums = self.counts.iter().map(|(least, count)| u128::from(middle(*least) * count));
+        sums.sum::<u128>() as f64 / self.count.max(1) as f64
     }
 
     fn deviation(&self) -> f64 {
-        let variance = self.sum_of_squares / self.count.max(1) as f64 - self.mean().powi(2);
-        variance.max(0.0).sqrt()
+        let mean = self.mean();
+        let square = |least: u64| (middle(least) as f64 - mean).powi(2);
+        let squares = self.counts.iter().map(|(least, count)| square(*least) * *count as f64);
+        (squares.sum::<f64>() / self.count.max(1) as f64).sqrt()
     }
 
-    /// A line where each further half of what is left has been passed: 50, 75, 87.5 percent.
-    fn show(&self, title: &str, width: usize, text: &mut String) {
-        text.push_str(&format!("\n{title:<width$} Percentile Total keys\n"));
-        text.push_str(&format!("{} ---------- -----------\n", "-".repeat(width)));
-        let mut line = |value: u64, percent: f64, count: u64| {
-            let value = bytes(value);
-            text.push_str(&format!("{value:>width$} {percent:>9.4}% {count:>11}\n"));
-        };
+    /// A line where each further half of what is left has been passed: 0, 50, 75, 87.5 percent.
+    /// The line tells the first of those that its number has passed, the last one 100.
+    fn show(&self, text: &mut String) {
+        text.push_str("\nKey size Percentile Total keys\n");
+        text.push_str("-------- ---------- -----------\n");
         let (mut passed, mut next) = (0, 0.0);
-        let mut shown = 0;
-        for (count, largest) in self.buckets.values() {
+        for (least, count) in &self.counts {
             passed += count;
             let percent = passed as f64 * 100.0 / self.count as f64;
-            if percent >= next || passed == self.count {
-                line(*largest, percent, passed);
-                shown += 1;
-                while next <= percent && next < PERCENT_MAX {
-                    next += (100.0 - next) / 2.0;
-                }
+            if percent < next {
+                continue;
+            }
+            let is_last = passed == self.count;
+            let shown = if is_last { 100.0 } else { next };
+            let largest = bytes(least + step(*least) - 1);
+            text.push_str(&format!("{largest:>8} {shown:>9.4}% {passed:>11}\n"));
+            while next <= percent && !is_last {
+                next += (100.0 - next) / 2.0;
             }
         }
-        if shown == 0 {
-            line(0, 100.0, 0);
+    }
+}
+
+/// How many numbers are kept as one where this number is among them.
+fn step(value: u64) -> u64 {
+    1 << (u64::BITS - value.leading_zeros()).saturating_sub(DIGITS_KEPT)
+}
+
+fn middle(least: u64) -> u64 {
+    least + step(least) / 2
+}
+
+/// How long the names of keys are, in redis-cli's few classes.
+#[derive(Default)]
+struct NameLengths {
+    counts: [u64; NAME_LENGTHS.len()],
+    count: u64,
+    sum: u64,
+    longest: u64,
+}
+
+impl NameLengths {
+    fn add(&mut self, len: u64) {
+        // No name is longer than the last class allows.
+        let class = NAME_LENGTHS.iter().position(|longest| len <= *longest);
+        self.counts[class.unwrap_or(NAME_LENGTHS.len() - 1)] += 1;
+        self.count += 1;
+        self.sum += len;
+        self.longest = self.longest.max(len);
+    }
+
+    fn show(&self, text: &mut String) {
+        text.push_str("\nKey name length Percentile Total keys\n");
+        text.push_str("--------------- ---------- -----------\n");
+        let mut passed = 0;
+        for (longest, count) in NAME_LENGTHS.iter().zip(self.counts) {
+            passed += count;
+            if count > 0 {
+                let longest = bytes(self.longest.min(*longest));
+                let percent = passed as f64 * 100.0 / self.count as f64;
+                text.push_str(&format!("{longest:>15} {percent:>9.4}% {passed:>11}\n"));
+            }
         }
+        let mean = self.sum.checked_div(self.count).map_or_else(|| "0".to_owned(), bytes);
+        text.push_str(&format!("Total key length is {} ({mean} avg)\n", bytes(self.sum)));
+    }
+}
+
+/// A key in a sentence: without quotes, unless that would not be a text in one line.
+fn named(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.contains(char::is_control) => text.to_owned(),
+        _ => plain(key),
     }
 }
 
@@ -230,9 +275,9 @@ fn counted(number: u64, unit: &str) -> String {
     if unit == "bytes" { bytes(number) } else { format!("{number} {unit}") }
 }
 
-const PRECISION: f64 = 1.01;
-/// Steps towards 100 percent end here.
-const PERCENT_MAX: f64 = 99.9999;
+const DIGITS_KEPT: u32 = 15;
+/// The longest names of each class.
+const NAME_LENGTHS: [u64; 4] = [32, 256, 64 << 10, 4 << 30];
 
 const TABLE_TITLES: &str = "
 Type        Total keys  Keys % Tot size Avg size  Total length/card Avg ln/card
@@ -259,10 +304,59 @@ mod tests {
         assert_eq!((distribution.count, distribution.sum), (101, 5050));
         assert_eq!(distribution.deviation().round(), 29.0);
         let mut text = String::new();
-        distribution.show("Size", 8, &mut text);
-        assert!(text.contains("      0B    0.9901%           1\n"), "{text}");
-        assert!(text.contains("     50B   50.4950%          51\n"), "{text}");
-        assert!(text.ends_with("    100B  100.0000%         101\n"), "{text}");
+        distribution.show(&mut text);
+        let lines = "\
+      0B    0.0000%           1
+     50B   50.0000%          51
+     75B   75.0000%          76
+     88B   87.5000%          89
+     94B   93.7500%          95
+     97B   96.8750%          98
+     99B   98.4375%         100
+    100B  100.0000%         101
+";
+        assert!(text.ends_with(lines), "{text}");
+    }
+
+    #[test]
+    fn many_of_one_size_have_one_line() {
+        let mut distribution = Distribution::default();
+        for value in [64, 64, 64, 64, 64, 64, 64, 64, 64, 40_000_001] {
+            distribution.add(value);
+        }
+        let mut text = String::new();
+        distribution.show(&mut text);
+        let lines = "      64B    0.0000%           9\n  38.15M  100.0000%          10\n";
+        assert!(text.ends_with(&lines[1..]), "{text}");
+        // Of 26 binary digits 15 are kept: numbers are the same within steps of 2048.
+        assert_eq!(step(40_000_001), 2048);
+        assert_eq!(distribution.counts.keys().copied().last(), Some(39_999_488));
+        assert_eq!((step(0), step(32_767), step(32_768), step(u64::MAX)), (1, 1, 2, 1 << 49));
+    }
+
+    #[test]
+    fn lengths_of_names() {
+        let mut lengths = NameLengths::default();
+        for len in [0, 1, 32, 33, 256, 257, 300] {
+            lengths.add(len);
+        }
+        let mut text = String::new();
+        lengths.show(&mut text);
+        let lines = "\
+            32B   42.8571%           3
+           256B   71.4286%           5
+           300B  100.0000%           7
+Total key length is 879B (125B avg)
+";
+        assert!(text.ends_with(lines), "{text}");
+    }
+
+    #[test]
+    fn nothing_to_tell_of() {
+        let text = Statistics::default().show(&Types::known(), 0);
+        assert!(text.starts_with("  0.00% keys scanned\nKeys sampled: 0\n"), "{text}");
+        assert!(text.contains("Mean: 0B, StdDeviation: 0B\n"), "{text}");
+        assert!(text.contains("Total key length is 0B (0 avg)\n"), "{text}");
     }
 
     #[test]
@@ -276,7 +370,21 @@ mod tests {
             text.contains("--- Top 2 key sizes ---\n  1      30B list       \"b\"\n"),
             "{text}"
         );
-        assert!(text.contains("list       \"b\" has 3 items\n"), "{text}");
+        assert!(text.contains("list       b is 30B\n"), "{text}");
+        assert!(text.contains("list       b has 3 items\n"), "{text}");
         assert!(text.contains("list                 3 100.00%      60B      20B"), "{text}");
+    }
+
+    #[test]
+    fn keys_in_sentences_take_no_lines() {
+        for (key, shown) in [
+            (&b"a b\"\\"[..], "a b\"\\"),
+            ("\u{e4}".as_bytes(), "\u{e4}"),
+            (b"a\nlist       b is 1B", r"a\nlist       b is 1B"),
+            (b"\x1b[2J\"", r#"\x1b[2J\""#),
+            (b"\xff", r"\xff"),
+        ] {
+            assert_eq!(named(key), shown);
+        }
     }
 }

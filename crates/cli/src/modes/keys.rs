@@ -19,6 +19,11 @@ impl Type {
     pub fn unit(&self) -> &'static str {
         self.length.map_or("?", |(_, unit)| unit)
     }
+
+    /// Whether it is known how to ask for the length.
+    pub fn has_length(&self) -> bool {
+        self.length.is_some()
+    }
 }
 
 /// All types met so far. The known ones come first, in the order of redis-cli's reports.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::server;
-use crate::{format::ReplyForm, session::Session};
+use crate::{format::ReplyForm, session::Session, terminal};
 
 /// Measures until it is interrupted, or, where nobody watches, for one interval.
 pub fn run(session: &mut Session) -> ExitCode {
@@ -21,7 +21,10 @@ pub fn run(session: &mut Session) -> ExitCode {
     loop {
         samples.add(ping(session));
         match form {
-            ReplyForm::Tty => out!("\x1b[0G\x1b[2K{}", samples.show(form)),
+            ReplyForm::Tty => {
+                terminal::command("\x1b[0G\x1b[2K");
+                out!("{}", samples.show(form));
+            }
             _ if history => out!("{}", samples.show(form)),
             _ if start.elapsed() > interval.unwrap_or(SINGLE_INTERVAL) => {
                 out!("{}", samples.show(form));

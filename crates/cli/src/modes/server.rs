@@ -8,6 +8,7 @@ use super::progress::Progress;
 use crate::{
     interrupt,
     session::{Session, explain},
+    terminal,
 };
 
 /// The reply to a command, which may be an error. A lost connection ends the program.
@@ -42,13 +43,15 @@ pub fn ask_persistently(session: &mut Session, words: &[&str]) -> Value {
         match reply {
             Ok(reply) => {
                 if attempts > 0 {
-                    out!("{CLEAR_LINE}");
+                    terminal::command(terminal::CLEAR_LINE);
                 }
                 return reply;
             }
             Err(ClientError::Io(_) | ClientError::Closed) => {
                 attempts += 1;
-                out!("{CLEAR_LINE}Reconnecting... {attempts}\r");
+                terminal::command(terminal::CLEAR_LINE);
+                out!("Reconnecting... {attempts}");
+                terminal::command("\r");
                 // A server that was started anew is there at once. One that takes connections and
                 // closes them must not be stormed.
                 if attempts > 1 {
@@ -157,5 +160,4 @@ fn received(reply: Result<Value, ClientError>) -> Value {
     })
 }
 
-const CLEAR_LINE: &str = "\r\x1b[0K";
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);

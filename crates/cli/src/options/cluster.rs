@@ -96,7 +96,7 @@ pub static FLAGS: &[CommandLineOption] = &[
             Ok(taken)
         },
     ),
-    switch(Cluster, &["--cluster-yes"], "Take 'yes' for the answer to questions.", |options| {
+    switch(Cluster, &["--cluster-yes"], "Let create and reshard ask nothing.", |options| {
         options.manager.assume_yes = true;
     }),
     value(

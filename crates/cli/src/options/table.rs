@@ -76,12 +76,12 @@ pub fn flags() -> impl Iterator<Item = &'static CommandLineOption> {
     FLAGS.iter().chain(cluster::FLAGS)
 }
 
-/// The option of that name.
 /// The names of all options.
 pub fn names() -> impl Iterator<Item = &'static str> {
     flags().flat_map(|flag| flag.names.iter().copied())
 }
 
+/// The option of that name.
 pub fn find(name: &[u8]) -> Option<&'static CommandLineOption> {
     flags().find(|flag| flag.names.iter().any(|known| known.as_bytes() == name))
 }

@@ -11,18 +11,19 @@ use super::editor::LineSource;
 use crate::{
     format::ReplyForm,
     interrupt,
-    session::{Lost, Pushes, Session, explain},
+    session::{Lost, Pushes, Session},
     terminal,
 };
 
-/// Shows messages until there is something to read from the standard input.
+/// Shows messages until there is something to read from the standard input, or nothing is
+/// subscribed to any more.
 pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
     let shows_line = session.options.style.form != ReplyForm::Raw && terminal::is_for_people();
     let hold = interrupt::hold();
     let _keys = SingleKeys::enter();
-    while session.is_subscribed() {
-        show_buffered(session)?;
-        if lines.has_buffered() {
+    loop {
+        session.show_received()?;
+        if !session.is_subscribed() || lines.has_buffered() {
             return Ok(());
         }
         if shows_line {
@@ -30,7 +31,7 @@ pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
         }
         let ready = wait_once(session);
         if shows_line {
-            out!("\x1b[K");
+            terminal::command("\x1b[K");
         }
         if hold.is_pressed() {
             out!("Closing the connection, opening another.\n");
@@ -48,7 +49,6 @@ pub fn wait(session: &mut Session, lines: &LineSource) -> Result<(), Lost> {
             Ready::Neither => {}
         }
     }
-    Ok(())
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -77,27 +77,13 @@ fn wait_once(session: &mut Session) -> Ready {
     }
 }
 
-fn show_buffered(session: &mut Session) -> Result<(), Lost> {
-    let style = session.options.style.clone();
-    while let Some(client) = session.client() {
-        match client.receive_buffered() {
-            Ok(Some(value)) => terminal::write(&style.reply(&value, false)),
-            Ok(None) => break,
-            Err(error) => {
-                complain!("Error: {}", explain(&error));
-                session.disconnect();
-                return Err(Lost);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The line that Valkey's tests know.
 fn show_line() {
     let (bright, plain) =
         if terminal::has_colours() { ("\x1b[1;90m", "\x1b[0m") } else { ("", "") };
-    out!("{bright}Reading messages... (press Ctrl-C to quit or any key to type command)\r{plain}");
+    out!("{bright}Reading messages... (press Ctrl-C to quit or any key to type command)");
+    terminal::command("\r");
+    out!("{plain}");
 }
 
 /// Keys reach us one by one, and unseen, until this is dropped.

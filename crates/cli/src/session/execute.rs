@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use bobbin_client::{ClientError, ServerAddress, Value};
 use bobbin_resp::Protocol;
 
-use super::{Lost, Redirection, Session, attach_by_command, pager, verbatim};
+use super::{
+    Lost, Redirection, Session, SubscribedMode, attach_by_command, pager, subscribed::message_name,
+    verbatim,
+};
 use crate::{interrupt, options::Repeat, terminal};
 
 impl Session {
@@ -43,6 +46,9 @@ impl Session {
             }
             Err(error) => return self.failed(&error).map(|()| None),
         };
+        if pushes == Pushes::Answer {
+            self.subscribed.note(&reply, self.protocol);
+        }
         if self.options.cluster
             && let Some(redirection) = Redirection::parse(&reply)
         {
@@ -67,13 +73,33 @@ impl Session {
         Ok(Some(reply))
     }
 
-    /// Shows what comes for subscribers until the connection or the program ends.
+    /// Shows what comes for subscribers until the connection or the program ends: as with
+    /// valkey-cli that is so even when the server has ended the last subscription.
     pub fn show_messages(&mut self) {
-        while self.subscribed {
-            if self.show_reply(false, Pushes::Answer).is_err() {
-                std::process::exit(1);
+        if !self.is_subscribed() {
+            return;
+        }
+        while self.show_reply(false, Pushes::Answer).is_ok() {}
+        std::process::exit(1);
+    }
+
+    /// Shows what has come for subscribers, without waiting for more.
+    pub fn show_received(&mut self) -> Result<(), Lost> {
+        while let Some(client) = &mut self.client {
+            match client.receive_buffered() {
+                Ok(Some(value)) => {
+                    self.subscribed.note(&value, self.protocol);
+                    terminal::write(&self.options.style.reply(&value, false));
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.report(&error);
+                    self.disconnect();
+                    return Err(Lost);
+                }
             }
         }
+        Ok(())
     }
 
     /// A refused password or database has been said, and leaves a connection on which the command
@@ -127,7 +153,7 @@ impl Session {
             _ => 0,
         };
         loop {
-            let listening = self.subscribed || confirmations > 0;
+            let listening = self.is_subscribed() || confirmations > 0;
             let pushes = if listening { Pushes::Answer } else { Pushes::Aside };
             let reply = match self.show_reply(verbatim, pushes) {
                 Ok(Some(reply)) => reply,
@@ -138,7 +164,6 @@ impl Session {
             }
             match message_name(&reply, self.protocol) {
                 Some(name) if confirmations > 0 && name.eq_ignore_ascii_case(&words[0]) => {
-                    self.subscribed |= command == Command::Subscribe;
                     confirmations -= 1;
                     if confirmations == 0 {
                         return Ok(Some(reply));
@@ -267,7 +292,7 @@ impl Session {
                 self.wanted_database = 0;
                 self.database = 0;
                 self.protocol = Protocol::Resp2;
-                self.subscribed = false;
+                self.subscribed = SubscribedMode::default();
             }
             Command::Hello => match reply {
                 Value::Map(_) => self.protocol = Protocol::Resp3,
@@ -325,18 +350,6 @@ impl Command {
             _ => Self::Other,
         }
     }
-}
-
-/// The name of a message for subscribers, `subscribe` or `pmessage` say.
-fn message_name(value: &Value, protocol: Protocol) -> Option<&[u8]> {
-    let elements = match protocol {
-        Protocol::Resp3 if matches!(value, Value::Push(_)) => value.as_elements()?,
-        Protocol::Resp2 if matches!(value, Value::Array(_)) => value.as_elements()?,
-        _ => return None,
-    };
-    let name = elements.first()?.as_bytes()?;
-    let known = name.ends_with(b"message") || name.ends_with(b"subscribe");
-    (elements.len() >= 3 && known).then_some(name)
 }
 
 /// A cluster whose nodes send us round in circles is broken.

@@ -6,6 +6,7 @@ mod pager;
 mod redirect;
 mod replica;
 pub mod replication;
+mod subscribed;
 mod verbatim;
 
 use std::{io, os::fd::AsFd, time::Duration};
@@ -19,6 +20,7 @@ use crate::options::{Options, ProtocolChoice};
 pub use execute::Pushes;
 use redirect::Redirection;
 pub use replica::attach_by_command;
+use subscribed::SubscribedMode;
 
 pub struct Session {
     pub options: Options,
@@ -37,7 +39,7 @@ pub struct Session {
     protocol: Protocol,
     /// Inside MULTI: the database that was selected before.
     transaction: Option<u32>,
-    subscribed: bool,
+    subscribed: SubscribedMode,
     /// SHUTDOWN has been sent: the connection may end without a reply.
     shutting_down: bool,
     redirection: Option<Redirection>,
@@ -59,7 +61,7 @@ impl Session {
             wanted_database: options.target.database.unwrap_or(0),
             protocol: Protocol::Resp2,
             transaction: None,
-            subscribed: false,
+            subscribed: SubscribedMode::default(),
             shutting_down: false,
             redirection: None,
             options,
@@ -106,7 +108,7 @@ impl Session {
         self.client = None;
         self.database = 0;
         self.transaction = None;
-        self.subscribed = false;
+        self.subscribed = SubscribedMode::default();
         self.shutting_down = false;
         self.protocol = Protocol::Resp2;
     }
@@ -116,7 +118,7 @@ impl Session {
     }
 
     pub fn is_subscribed(&self) -> bool {
-        self.subscribed
+        self.subscribed.is_on()
     }
 
     /// Whether commands are queued for a transaction.
@@ -139,7 +141,7 @@ impl Session {
         if self.transaction.is_some() {
             prompt.push_str("(TX)");
         }
-        if self.subscribed {
+        if self.is_subscribed() {
             prompt.push_str("(subscribed mode)");
         }
         prompt.push_str("> ");

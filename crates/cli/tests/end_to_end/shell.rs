@@ -497,7 +497,7 @@ fn messages_and_ctrl_c() {
     terminal.sees("1) \"message\"\r\n2) \"news\"\r\n3) \"hello\"\r\n");
     terminal.keys("u");
     terminal.sees("(subscribed mode)> ");
-    terminal.keys("nsubscribe news\r");
+    terminal.keys("nsubscribe other\r");
     terminal.sees("1) \"unsubscribe\"");
     terminal.sees("Reading messages");
     terminal.keys("x\x15reset\r");
@@ -510,6 +510,44 @@ fn messages_and_ctrl_c() {
     terminal.sees("> ");
     terminal.keys("ping\r");
     terminal.sees("PONG\r\n");
+}
+
+/// With the last subscription ends what is different for subscribers.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn the_end_of_the_last_subscription() {
+    let server = TestServer::bobbin(&[]);
+    let mut connection = server.connect();
+    connection.call(&["RPUSH", "list", "message", "a", "b"]).unwrap();
+    let lines: [(&[u8], &str); 2] = [
+        (b"subscribe x\nunsubscribe\nlrange list 0 -1\nget a\n", "message\na\nb\n\n"),
+        // The second channel's end comes when the command is done already.
+        (b"subscribe x y\nunsubscribe\nget a\necho behind\n", "\nbehind\n"),
+    ];
+    for (input, end) in lines {
+        for protocol in ["-2", "-3"] {
+            let output = run_with(&server, &[protocol], input, &[]).ok();
+            assert!(output.ends_with(end), "{protocol}: {output}");
+        }
+    }
+    for protocol in ["-2", "-3"] {
+        let mut terminal = Terminal::open(&server, &[protocol], None);
+        terminal.sees("> ");
+        terminal.keys("subscribe news other\r");
+        terminal.sees("Reading messages");
+        terminal.keys("u");
+        terminal.sees("(subscribed mode)> ");
+        terminal.keys("nsubscribe\r");
+        terminal.sees("2) \"other\"\r\n3) (integer) 0\r\n");
+        terminal.keys("lrange list 0 -1\r");
+        terminal.sees("1) \"message\"");
+        terminal.keys("echo behind\r");
+        terminal.sees("\r\n\"behind\"\r\n");
+        let screen = terminal.screen.lock().unwrap();
+        let since = &screen[screen.rfind("1) \"message\"").unwrap()..];
+        assert!(!since.contains("Reading messages"), "{since}");
+        assert!(!since.contains("(subscribed mode)"), "{since}");
+    }
 }
 
 /// They are there before the first of them is executed.

@@ -377,7 +377,8 @@ impl View {
 
     fn show(&mut self, line: String) {
         if terminal::is_terminal() {
-            out!("\r\x1b[0K{line}");
+            terminal::command(terminal::CLEAR_LINE);
+            out!("{line}");
         } else if self.shown.elapsed() >= LINE_INTERVAL {
             self.shown = Instant::now();
             out!("{line}\n");
@@ -388,7 +389,7 @@ impl View {
     /// The last line goes.
     fn close(&self) {
         if terminal::is_terminal() {
-            out!("\r\x1b[0K");
+            terminal::command(terminal::CLEAR_LINE);
         }
     }
 
