@@ -31,6 +31,7 @@ pub fn main(program: &str, arguments: impl Iterator<Item = OsString>) -> ExitCod
             argument.display()
         ))),
     };
+    output::flush();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(DriveFailure(error)) => {

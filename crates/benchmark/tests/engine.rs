@@ -383,3 +383,48 @@ fn errors_that_nobody_reads() {
     let status = command.arg("--bogus").stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }
+
+/// A full disk is a reason to fail, which is said. A reader that ended is none to say anything.
+#[test]
+fn an_output_that_cannot_be_written() {
+    for arguments in [&["--help"][..], &["--memtier", "--help"], &["generate", "man"]] {
+        let run = |output: std::process::Stdio| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+            let output = command.args(arguments).stdout(output).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let expected = "Cannot write the standard output: No space left on device\n";
+        assert_eq!(run(full.into()), expected, "{arguments:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(writer.into()), "", "{arguments:?}");
+    }
+}
+
+/// Files that cannot be written are found before anything is measured, or a server started.
+#[test]
+fn files_are_opened_before_the_run() {
+    let (node, connections) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let port = node.endpoint.to_string().rsplit(':').next().unwrap().to_owned();
+    let ways: [&[&str]; 6] = [
+        &["-t", "ping_inline", "--json-out-file", "/not there/x"],
+        &["-t", "ping_inline", "--hdr-file-prefix", "/not there/x"],
+        &["--memtier", "--json-out-file", "/not there/x"],
+        &["--memtier", "--out-file", "/not there/x"],
+        &["expire", "--json-out-file", "/not there/x"],
+        &["sweep", "--server", "/not there/server", "--output", "/not there/x"],
+    ];
+    for way in ways {
+        let is_named = ["--memtier", "expire", "sweep"].contains(&way[0]);
+        let (name, rest) = way.split_at(usize::from(is_named));
+        let option = if name == ["sweep"] { "--port" } else { "-p" };
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+        let output = command.args(name).args([option, &port]).args(rest).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{way:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.starts_with("Cannot write /not there/x"), "{way:?}: {error}");
+    }
+    assert_eq!(connections.load(SeqCst), 0);
+}

@@ -10,9 +10,10 @@ use std::{
 use bobbin_client::RespClient;
 use serde_json::json;
 
-use super::{DriveFailure, write_file};
+use super::DriveFailure;
 use crate::{
     options::{Common, redis::RedisSettings},
+    output::OutputFile,
     provenance::Provenance,
     report::json::{document, round},
     server,
@@ -27,6 +28,7 @@ pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure
         )));
     }
     let count = settings.requests.unwrap_or(OPERATIONS);
+    let mut file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
     let provenance = Provenance::now();
     let mut client = server::connect(&settings.common)?;
     // A server that wants a password says so here. Of the long commands that follow it would say
@@ -60,10 +62,10 @@ pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure
             "other_client_max_ms": round(waited_ms),
         }));
     }
-    if let Some(path) = &settings.common.json {
+    if let Some(file) = &mut file {
         let configuration =
             json!({ "server": server::place(&settings.common), "operations": count });
-        write_file(path, format!("{:#}\n", document(&provenance, configuration, results)))?;
+        file.write(format!("{:#}\n", document(&provenance, configuration, results)))?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{DriveFailure, measure, median, monitor, write_distribution, write_file};
+use super::{DriveFailure, check_distribution, measure, median, monitor, write_distribution};
 use crate::{
     engine::{
         ClassRecord, Greeting, LatencyHistogram, Limit, LoadOutcome, LoadRun, PATIENCE, Pace,
@@ -14,6 +14,7 @@ use crate::{
         memtier::{AccessPattern, MemtierSettings, Requests, SizeRule},
         redis::ReadFrom,
     },
+    output::OutputFile,
     report::memtier as report,
     server,
     workload::{
@@ -31,6 +32,11 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
     }
     check(settings)?;
     let workload = workload(settings)?;
+    let mut out_file = settings.out_file.as_deref().map(OutputFile::open).transpose()?;
+    let mut json_file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
+    if let Some(prefix) = &settings.common.hdr_prefix {
+        check_distribution(&whole_run(prefix, 1))?;
+    }
     let nodes = server::nodes(&settings.common, ReadFrom::Primaries)?;
     let topology = server::topology(&settings.common, ReadFrom::Primaries);
     let greeting = server::greeting(&settings.common, false);
@@ -89,12 +95,12 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             outcome.cpu_us_per_request()
         );
     }
-    match &settings.out_file {
-        Some(path) => write_file(path, &text)?,
+    match &mut out_file {
+        Some(file) => file.write(&text)?,
         None => say!("{text}"),
     }
-    if let Some(path) = &settings.common.json {
-        write_file(path, format!("{:#}\n", Value::Object(document)))?;
+    if let Some(file) = &mut json_file {
+        file.write(format!("{:#}\n", Value::Object(document)))?;
     }
     Ok(())
 }
@@ -443,13 +449,18 @@ fn write_distributions(
     let write = |name: &str, title: &str, latencies: &LatencyHistogram| {
         write_distribution(name, title, latencies, started, outcome.elapsed)
     };
-    write(&format!("{prefix}_FULL_RUN_{run}"), "All commands", &outcome.latencies())?;
+    write(&whole_run(prefix, run), "All commands", &outcome.latencies())?;
     for class in outcome.classes.iter().filter(|class| class.requests > 0) {
         let ClassRecord { name, latencies, .. } = class;
         let file = super::file_name(&report::command_name(name));
         write(&format!("{prefix}_{file}_command_run_{run}"), name, latencies)?;
     }
     Ok(())
+}
+
+/// The name of a run's distribution of all commands.
+fn whole_run(prefix: &str, run: u32) -> String {
+    format!("{prefix}_FULL_RUN_{run}")
 }
 
 fn configuration(settings: &MemtierSettings) -> Value {

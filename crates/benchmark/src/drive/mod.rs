@@ -19,8 +19,11 @@ use std::{
 
 use bobbin_client::error_text;
 
+pub(crate) use process::exit;
+
 use crate::{
     engine::{LatencyHistogram, LoadOutcome, LoadRun, run},
+    output::OutputFile,
     report::{hdr_log, hdr_text, live::Live},
 };
 
@@ -68,9 +71,12 @@ pub(crate) fn write_distribution(
 }
 
 pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
-    std::fs::write(path, contents).map_err(|error| {
-        DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(&error)))
-    })
+    OutputFile::open(path)?.write(contents)
+}
+
+/// Whether a distribution of this name can be written, before it is measured.
+pub(crate) fn check_distribution(name: &str) -> Result<(), DriveFailure> {
+    OutputFile::open(format!("{name}.txt").as_ref()).map(drop)
 }
 
 /// A file that cannot be read.

@@ -2,7 +2,8 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -14,10 +15,27 @@ use crate::{options::Common, provenance, server};
 /// A server of our own; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
-    child: Child,
-    folder: PathBuf,
+    id: u32,
     /// How it was called, as a shell takes it.
     command: String,
+}
+
+/// A child process and its folder, which both go when this is dropped.
+#[derive(Debug)]
+struct OwnServer {
+    child: Child,
+    folder: PathBuf,
+}
+
+/// The servers of our own that run. They are kept here so that [`exit`] finds them.
+static RUNNING: Mutex<Vec<OwnServer>> = Mutex::new(Vec::new());
+
+/// Ends the program at once, and the servers that it started.
+pub(crate) fn exit(status: i32) -> ! {
+    // While this is held no other server starts.
+    let mut running = running();
+    running.clear();
+    std::process::exit(status)
 }
 
 impl ServerProcess {
@@ -38,7 +56,6 @@ impl ServerProcess {
             std::process::id(),
             common.port
         ));
-        std::fs::create_dir_all(&folder)?;
         let shown = program.display();
         let port = common.port.to_string();
         let own = ["--port", &port, "--bind", &common.host, "--save", "", "--appendonly", "no"];
@@ -46,7 +63,9 @@ impl ServerProcess {
         let words = [program.display().to_string()].into_iter().chain(own.clone());
         let words = words.chain(arguments.iter().cloned());
         let command = provenance::command_line(words);
-        let child = Command::new(program)
+        let mut running = running();
+        std::fs::create_dir_all(&folder)?;
+        let spawned = Command::new(program)
             .args(own)
             .arg("--dir")
             .arg(&folder)
@@ -54,11 +73,18 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| {
-                DriveFailure(format!("Cannot start {shown}: {}", error_text(&error)))
-            })?;
-        let mut process = Self { child, folder, command };
+            .spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                let _ = std::fs::remove_dir_all(&folder);
+                let error = error_text(&error);
+                return Err(DriveFailure(format!("Cannot start {shown}: {error}")));
+            }
+        };
+        let process = Self { id: child.id(), command };
+        running.push(OwnServer { child, folder });
+        drop(running);
         let deadline = Instant::now() + START_MAX;
         loop {
             let answers = server::connect(common)
@@ -66,7 +92,7 @@ impl ServerProcess {
             if answers {
                 return Ok(process);
             }
-            if let Ok(Some(status)) = process.child.try_wait() {
+            if let Some(status) = process.ended() {
                 return Err(DriveFailure(format!("{shown} ended at once ({status})")));
             }
             if Instant::now() > deadline {
@@ -81,16 +107,34 @@ impl ServerProcess {
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.id
+    }
+
+    /// How it ended, if it did.
+    fn ended(&self) -> Option<ExitStatus> {
+        let mut running = running();
+        let own = running.iter_mut().find(|own| own.child.id() == self.id);
+        own.and_then(|own| own.child.try_wait().ok()?)
     }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
+        running().retain(|own| own.child.id() != self.id);
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
     }
+}
+
+/// What is behind the lock is whole at every moment, also after a panic.
+fn running() -> MutexGuard<'static, Vec<OwnServer>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The server program of a name: `bobbin` is the one beside this program, others are looked up in

@@ -1,7 +1,7 @@
 //! The tests and commands of redis-benchmark's options.
 
 use std::{
-    io::{Read, Write},
+    io::Read,
     time::{Duration, SystemTime},
 };
 
@@ -11,10 +11,13 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::{DriveFailure, file_name, measure, median, unreadable, write_distribution, write_file};
+use super::{
+    DriveFailure, check_distribution, file_name, measure, median, unreadable, write_distribution,
+};
 use crate::{
     engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
     options::{Common, redis::RedisSettings},
+    output::{self, OutputFile},
     provenance::{self, Provenance},
     report::{json, redis as report},
     server,
@@ -39,6 +42,10 @@ pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFail
         complain!("Warning: the tests of -t are passed over, there is a command");
     }
     let mut loads = loads(settings, command)?;
+    let mut file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
+    for load in &loads {
+        load.distribution(&settings.common).as_deref().map_or(Ok(()), check_distribution)?;
+    }
     let provenance = Provenance::now();
     let bench = Bench::new(settings)?;
     if settings.idle {
@@ -55,9 +62,9 @@ pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFail
         if !settings.csv && command.is_empty() && settings.command_file.is_none() {
             say_line!();
         }
-        if let Some(path) = &settings.common.json {
+        if let Some(file) = &mut file {
             let document = json::document(&provenance, bench.configuration(), results);
-            write_file(path, format!("{document:#}\n"))?;
+            file.write(format!("{document:#}\n"))?;
         }
         if !settings.for_ever {
             return Ok(());
@@ -73,6 +80,14 @@ pub(super) struct Load {
     preparation: Option<Vec<Vec<u8>>>,
     /// A test that nobody named may be left out when the server lacks its command.
     is_optional: bool,
+}
+
+impl Load {
+    /// What its distribution is called, where that is wanted.
+    fn distribution(&self, common: &Common) -> Option<String> {
+        let prefix = common.hdr_prefix.as_ref()?;
+        Some(format!("{prefix}{}", file_name(&self.title)))
+    }
 }
 
 /// What all tests of one call have in common.
@@ -218,17 +233,15 @@ impl<'a> Bench<'a> {
                 text.push('\n');
             }
         }
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()?;
+        say!("{text}");
+        output::flush();
         if settings.csv && !header.is_open && outcome.unanswered > 0 {
             complain!("{}: {} without reply at the end", load.title, outcome.unanswered);
         }
         if let Some(error) = &outcome.first_error {
             complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
-        if let Some(prefix) = &settings.common.hdr_prefix {
-            let name = format!("{prefix}{}", file_name(&load.title));
+        if let Some(name) = load.distribution(&settings.common) {
             let started = SystemTime::now() - outcome.elapsed;
             write_distribution(&name, &load.title, &outcome.latencies(), started, outcome.elapsed)?;
         }
