@@ -278,6 +278,23 @@ fn progress_is_told() {
     assert!(outcome.seconds[0].rate > 0.0);
 }
 
+/// A run that ends between two looks at it has its last second all the same.
+#[test]
+fn the_last_second_is_kept() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let short = outcome(node, |job| {
+        // The looks are a quarter of a second apart.
+        job.limit = Limit::Time(Duration::from_millis(900));
+        job.series = true;
+    })
+    .unwrap();
+    assert_eq!(short.seconds.len(), 1, "{:?}", short.seconds);
+    let Second { at, rate, max_ns, .. } = &short.seconds[0];
+    assert_eq!(*at, Duration::from_millis(900));
+    assert!((rate * 0.9 - short.requests() as f64).abs() < 1.0, "{rate} {}", short.requests());
+    assert!(*max_ns > 0, "its latencies are there");
+}
+
 /// A request of several commands is done when all its replies are there.
 #[test]
 fn progress_of_requests_with_several_replies() {

@@ -271,6 +271,7 @@ pub fn run(
         if let Some(error) = shared.failure() {
             return Err(error);
         }
+        watcher.end();
         let mut outcome = record::merge(job.workload, records);
         outcome.seconds = watcher.seconds;
         Ok(outcome)
@@ -323,6 +324,7 @@ impl<'a> Watcher<'a> {
         let requests = self.shared.requests();
         let interval = self.shared.take_interval();
         record::add(&mut self.second, &interval);
+        self.close_second(counts_from, now, requests);
         let elapsed = now - started;
         if let Some(watch) = watch {
             let since = |(then, count): (Instant, u64)| {
@@ -338,16 +340,31 @@ impl<'a> Watcher<'a> {
             });
         }
         self.last = (now, requests);
-        let whole = now.saturating_duration_since(self.last_second.0);
-        let is_due = match self.job.limit {
-            Limit::Time(time) => now < counts_from + time + LOOK_EVERY,
-            Limit::Total(_) | Limit::Each(_) => true,
+    }
+
+    /// The threads have brought their records: what they saw since the last look may make another
+    /// second.
+    fn end(&mut self) {
+        let Some(started) = self.shared.started() else { return };
+        let counts_from = started + self.job.warm_up;
+        self.last_second.0 = self.last_second.0.max(counts_from);
+        record::add(&mut self.second, &self.shared.take_interval());
+        self.close_second(counts_from, Instant::now(), self.shared.requests());
+    }
+
+    /// Keeps a second that is over. One that the end of the run cut short is kept where little of
+    /// it is missing.
+    fn close_second(&mut self, counts_from: Instant, now: Instant, requests: u64) {
+        let until = match self.job.limit {
+            Limit::Time(time) => now.min(counts_from + time),
+            Limit::Total(_) | Limit::Each(_) => now,
         };
-        if self.job.series && is_due && whole >= SECOND - LOOK_EVERY / 2 {
+        let whole = until.saturating_duration_since(self.last_second.0);
+        if self.job.series && whole >= SECOND - LOOK_EVERY / 2 {
             let count = requests - self.last_second.1;
-            self.seconds.push(Second::new(now - counts_from, whole, count, &self.second));
+            self.seconds.push(Second::new(until - counts_from, whole, count, &self.second));
             self.second.reset();
-            self.last_second = (now, requests);
+            self.last_second = (until, requests);
         }
     }
 

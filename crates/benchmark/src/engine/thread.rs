@@ -201,6 +201,9 @@ impl<'a> Thread<'a> {
                 self.end_of_time();
             }
         }
+        if let Some(interval) = &self.interval {
+            self.shared.give(interval);
+        }
         self.count_unanswered();
         self.record.warm_up_requests = self.uncounted;
         if self.deadline_ns != u64::MAX && !self.is_open() {
