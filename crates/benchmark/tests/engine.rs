@@ -278,6 +278,42 @@ fn progress_is_told() {
     assert!(outcome.seconds[0].rate > 0.0);
 }
 
+/// Commands are counted, whatever share of the requests has several of them.
+#[test]
+fn as_many_commands_as_asked_for() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let template = |count: usize| {
+        let mut template = Template::raw(0, &b"PING\r\n".repeat(count));
+        template.replies = count as u32;
+        template
+    };
+    let mut workload = Workload::single("PING", template(1), Vec::new());
+    workload.templates.push(template(50));
+    let (nodes, greeting) = ([node], Greeting::default());
+    for (weights, order) in [
+        ([999, 1], TemplateOrder::Weighted as fn(_) -> _),
+        ([1, 1], TemplateOrder::Weighted),
+        ([20, 3], TemplateOrder::Cycle),
+    ] {
+        workload.order = order(weights.into_iter().enumerate().collect());
+        for pace in [
+            Pace::Closed,
+            Pace::Limited { per_second: 1e6 },
+            Pace::Open { per_second: 1e5, arrivals: Arrivals::Even },
+        ] {
+            let mut job = job(&workload, &nodes, &greeting);
+            (job.limit, job.pace) = (Limit::Total(3000), pace);
+            let sent = run(&job, None).unwrap().requests();
+            assert!((3000..3050).contains(&sent), "{weights:?}, {pace:?}: {sent}");
+        }
+    }
+    workload.templates.remove(0);
+    workload.order = TemplateOrder::Single;
+    let mut job = job(&workload, &nodes, &greeting);
+    job.limit = Limit::Total(101);
+    assert_eq!(run(&job, None).unwrap().requests(), 150, "three requests of 50 commands");
+}
+
 /// A run that ends between two looks at it has its last second all the same.
 #[test]
 fn the_last_second_is_kept() {
@@ -312,7 +348,7 @@ fn progress_of_requests_with_several_replies() {
     let (nodes, greeting) = ([node], Greeting::default());
     let mut job = job(&workload, &nodes, &greeting);
     (job.connections, job.threads, job.pipeline) = (1, 1, 1);
-    job.limit = Limit::Total(200);
+    job.limit = Limit::Total(800);
     let mut reports: Vec<LoadProgress> = Vec::new();
     run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
     let is_right =

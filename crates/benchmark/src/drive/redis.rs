@@ -168,12 +168,10 @@ impl<'a> Bench<'a> {
 
     fn job<'b>(&'b self, load: &'b Load) -> LoadRun<'b> {
         let settings = self.settings;
-        let replies = load.workload.templates.iter().map(|template| template.replies).max();
-        let replies = u64::from(replies.unwrap_or(1).max(1));
         let limit = match settings.duration {
             Some(duration) => Limit::Time(duration),
             // A request of several commands counts as each of them.
-            None => Limit::Total(settings.requests.unwrap_or(REQUESTS).div_ceil(replies)),
+            None => Limit::Total(settings.requests.unwrap_or(REQUESTS)),
         };
         let pace = match (settings.common.open_loop, settings.rate) {
             (Some(per_second), _) => Pace::Open { per_second, arrivals: settings.common.arrivals },

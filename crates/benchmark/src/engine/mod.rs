@@ -87,7 +87,7 @@ impl Greeting {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Requests over all connections. One of several commands is one request.
+    /// Commands over all connections. The last request may have more of them than are left.
     Total(u64),
     /// Requests on each connection.
     Each(u64),
@@ -370,10 +370,13 @@ impl<'a> Watcher<'a> {
 
     fn done(&self, elapsed: Duration, requests: u64) -> f64 {
         // What is counted are replies, of which a request may bring several.
-        let sent = || requests as f64 / self.job.workload.replies_per_request().max(1.0);
+        let replies = requests as f64;
         let done = match self.job.limit {
-            Limit::Total(total) => sent() / total as f64,
-            Limit::Each(each) => sent() / (each as f64 * self.job.connections as f64),
+            Limit::Total(total) => replies / total as f64,
+            Limit::Each(each) => {
+                let each = each as f64 * self.job.workload.replies_per_request().max(1.0);
+                replies / (each * self.job.connections as f64)
+            }
             Limit::Time(time) => {
                 elapsed.as_secs_f64() / (time + self.job.warm_up).as_secs_f64().max(1e-9)
             }

@@ -50,6 +50,24 @@ pub(super) fn drive(
     thread.record
 }
 
+/// What there is to send of a load, over all threads.
+#[derive(Clone, Copy)]
+enum Budget {
+    Requests(u64),
+    /// Of requests that differ in how many commands they have.
+    Commands(u64),
+}
+
+impl Budget {
+    fn of(job: &LoadRun<'_>) -> Self {
+        match (job.limit, job.workload.commands_each()) {
+            (Limit::Total(total), Some(each)) => Self::Requests(total.div_ceil(each.max(1))),
+            (Limit::Total(total), None) => Self::Commands(total),
+            (Limit::Each(_) | Limit::Time(_), _) => Self::Requests(u64::MAX),
+        }
+    }
+}
+
 /// One thread that sends and measures.
 ///
 /// It has many fields, as what other loops pass along as arguments lies here.
@@ -64,6 +82,7 @@ struct Thread<'a> {
     /// What the buffer means, where it came over TLS.
     plain: Vec<u8>,
     record: ThreadRecord,
+    budget: Budget,
     /// Indexes of requests that this thread may send.
     lease: Range<u64>,
     /// Requests sent in the warm-up, which have indexes of their own.
@@ -119,6 +138,7 @@ impl<'a> Thread<'a> {
             buffer: vec![0; BUFFER_LEN],
             plain: Vec::new(),
             record: ThreadRecord::new(job.workload),
+            budget: Budget::of(job),
             lease: 0..0,
             uncounted: 0,
             schedule,
@@ -407,7 +427,7 @@ impl<'a> Thread<'a> {
             false => connection.until_reconnect,
         };
         let want = (self.job.pipeline as u64).min(connection.left).min(before_reconnect);
-        let requests = self.take(want, now);
+        let requests = self.take(index, want, now);
         let count = requests.end - requests.start;
         if count == 0 {
             self.active -= 1;
@@ -463,10 +483,11 @@ impl<'a> Thread<'a> {
             if due > now || self.active == 0 {
                 break;
             }
+            let index = self.turn % self.connections.len();
             let requests = if due >= self.deadline_ns {
                 0..0
             } else {
-                self.take(self.job.pipeline as u64, due)
+                self.take(index, self.job.pipeline as u64, due)
             };
             if requests.is_empty() {
                 self.deadline_ns = self.deadline_ns.min(due);
@@ -477,7 +498,6 @@ impl<'a> Thread<'a> {
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance(requests.end - requests.start);
             }
-            let index = self.turn % self.connections.len();
             self.turn += 1;
             let connection = &mut self.connections[index];
             if connection.sent == connection.end {
@@ -509,18 +529,22 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// The indexes of up to `want` requests that may be sent at `now`.
+    /// The indexes of up to `want` requests that the connection `index` may send at `now`.
     #[inline]
-    fn take(&mut self, want: u64, now: u64) -> Range<u64> {
+    fn take(&mut self, index: usize, want: u64, now: u64) -> Range<u64> {
         if now < self.record.from_ns {
             self.uncounted += want;
             return self.uncounted - want..self.uncounted;
         }
+        let total = match self.budget {
+            Budget::Requests(total) => total,
+            Budget::Commands(total) => {
+                let state = &mut self.connections[index].state;
+                let drawn = self.job.workload.draw_ahead(state, want as usize);
+                return self.shared.lease_commands(total, drawn);
+            }
+        };
         if self.lease.is_empty() {
-            let total = match self.job.limit {
-                Limit::Total(total) => total,
-                Limit::Each(_) | Limit::Time(_) => u64::MAX,
-            };
             self.lease = self.shared.lease(total, self.job.pipeline as u64);
         }
         let start = self.lease.start;
