@@ -52,7 +52,8 @@ pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFail
         return bench.idle();
     }
     if settings.csv {
-        say!("{}", report::csv_header(settings.common.open_loop.is_some()));
+        let is_open = settings.common.open_loop.is_some();
+        say!("{}", report::csv_header(is_open, settings.common.cluster));
     }
     loop {
         let mut results = Vec::new();

@@ -152,9 +152,19 @@ impl LoadOutcome {
         self.classes.iter().map(|class| class.found).sum()
     }
 
-    /// Replies that only said where in the cluster to ask.
+    /// Replies that said that a slot is elsewhere.
+    pub fn moved(&self) -> u64 {
+        self.classes.iter().map(|class| class.moved).sum()
+    }
+
+    /// Replies that said that a slot is on its way.
+    pub fn asked(&self) -> u64 {
+        self.classes.iter().map(|class| class.asked).sum()
+    }
+
+    /// Replies that only said where in the cluster to ask. Their requests are counted like others.
     pub fn redirections(&self) -> u64 {
-        self.classes.iter().map(|class| class.moved + class.asked).sum()
+        self.moved() + self.asked()
     }
 
     /// Adds another run of the same workload, as if it had followed this one.

@@ -30,6 +30,8 @@ pub fn test(title: &str, outcome: &LoadOutcome, rates: &[f64]) -> Value {
         "test": title,
         "requests": outcome.requests(),
         "errors": outcome.errors(),
+        "moved": outcome.moved(),
+        "asked": outcome.asked(),
         "nulls": outcome.nulls(),
         "unanswered": outcome.unanswered,
         "seconds": round(outcome.elapsed.as_secs_f64()),
