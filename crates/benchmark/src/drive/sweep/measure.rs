@@ -45,6 +45,9 @@ pub(super) struct SweepCell {
     pub(super) test: String,
     /// All rounds in one.
     pub(super) outcome: Option<LoadOutcome>,
+    /// Error replies of all rounds, also to what was sent before the measurement so that it finds
+    /// something.
+    pub(super) errors: u64,
     /// Requests a second, by round.
     pub(super) rates: Vec<f64>,
     /// The server's processor time for a request, in microseconds, by round.
@@ -198,6 +201,7 @@ impl SweepCell {
             shape,
             test: test.to_owned(),
             outcome: None,
+            errors: 0,
             rates: Vec::new(),
             server_cpu_us: Vec::new(),
             resident_bytes: Vec::new(),
@@ -233,7 +237,7 @@ impl SweepCell {
         if reads_keys(&self.test) {
             let keys = settings.keyspace.min(FILLED_KEYS_MAX);
             bench_settings.keyspace = Some(keys);
-            fill(&bench_settings, keys)?;
+            self.errors += fill(&bench_settings, keys)?;
         }
         let mut loads = loads(&bench_settings, &[])?;
         let load =
@@ -241,7 +245,7 @@ impl SweepCell {
         // What the test needs to find is sent before it, and not measured.
         bench_settings.requests = Some(PREPARING_REQUESTS);
         for preparing in &loads {
-            Bench::new(&bench_settings)?.measure(preparing)?;
+            self.errors += errors(&Bench::new(&bench_settings)?.measure(preparing)?);
         }
         bench_settings.requests = None;
         bench_settings.duration = Some(Duration::from_secs_f64(settings.seconds));
@@ -254,6 +258,7 @@ impl SweepCell {
         let outcome = outcomes.pop().ok_or_else(|| DriveFailure("nothing was measured".into()))?;
         // What was sent to warm up took time too.
         let requests = (outcome.requests() + outcome.warm_up_requests) as f64;
+        self.errors += outcome.errors();
         self.rates.push(outcome.rate());
         self.server_cpu_us.push(used.as_secs_f64() * 1e6 / requests.max(1.0));
         self.resident_bytes.push(process::resident_bytes(process.id()).unwrap_or(0) as f64);
@@ -271,8 +276,8 @@ pub(super) fn reads_keys(name: &str) -> bool {
 }
 
 /// Writes all keys that a test draws from: of a key that is missing less is measured than of one
-/// that is there.
-fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<(), DriveFailure> {
+/// that is there. How many replies were errors.
+fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<u64, DriveFailure> {
     let mut settings = redis::RedisSettings {
         tests: Some("set".into()),
         requests: Some(keys),
@@ -282,10 +287,15 @@ fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<(), DriveFailure> 
     };
     settings.common.open_loop = None;
     let bench = Bench::new(&settings)?;
+    let mut sum = 0;
     for load in &loads(&settings, &[])? {
-        bench.measure(load)?;
+        sum += errors(&bench.measure(load)?);
     }
-    Ok(())
+    Ok(sum)
+}
+
+fn errors(outcomes: &[LoadOutcome]) -> u64 {
+    outcomes.iter().map(LoadOutcome::errors).sum()
 }
 
 impl LoadShape {

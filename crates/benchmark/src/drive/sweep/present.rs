@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     drive::table,
-    page::{Axis, Bar, BarGroup, Bars, Chart, ChartLine, DOUBT, HtmlPage, percent, short},
+    page::{Axis, Bar, BarGroup, Bars, Chart, ChartLine, DOUBT, ERRORS, HtmlPage, percent, short},
     provenance::Provenance,
     report::{json as document, redis::csv_text},
     statistics::{self, SPREAD_MAX},
@@ -38,7 +38,8 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
                 let LoadShape { data_size, pipeline, clients } = cell.shape;
                 row.extend([data_size, pipeline, clients].map(|number| number.to_string()));
             }
-            row.extend([format!("{:.0}", rate(cell)), uncertainty(&cell.rates)]);
+            let mark = error_mark(cell);
+            row.extend([format!("{:.0}{mark}", rate(cell)), uncertainty(&cell.rates)]);
             row.extend([0.5, 0.99, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
             row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
             row.push(format!("{:.1}", mebibytes(cell)));
@@ -69,7 +70,7 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
 pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
     let mut text = "server,io-threads,test,bytes,pipeline,clients,rps,rps_low,rps_high,rps_min,\
                     rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
-                    other_client_max_ms,unanswered\n"
+                    other_client_max_ms,unanswered,errors\n"
         .to_owned();
     for cell in &results.cells {
         let LoadShape { data_size, pipeline, clients } = cell.shape;
@@ -82,7 +83,7 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
         row.push(format!("{client_cpu_us:.3}"));
         row.extend([format!("{:.1}", mebibytes(cell)), String::new()]);
-        row.push(unanswered(cell).to_string());
+        row.extend([unanswered(cell), cell.errors].map(|count| count.to_string()));
         text += &format!("{}\n", row.join(","));
     }
     for expiry in &results.expiry {
@@ -93,7 +94,8 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
         row.extend(["", "", "1"].map(str::to_owned));
         row.extend(rate_cells(&rates));
         row.extend([""; 7].map(str::to_owned));
-        row.extend([waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")), String::new()]);
+        row.push(waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")));
+        row.extend([""; 2].map(str::to_owned));
         text += &format!("{}\n", row.join(","));
     }
     text
@@ -128,6 +130,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
             cell.shape.title()
         );
         let mut value = document::test(&title, cell.outcome.as_ref()?, &cell.rates);
+        value["errors"] = json!(cell.errors);
         value["server"] = json!(name);
         value["io_threads"] = json!(cell.io_threads);
         value["command"] = json!(cell.title());
@@ -250,8 +253,21 @@ fn filling(settings: &SweepSettings) -> String {
     text + "."
 }
 
-/// Where replies are missing or rounds disagree, the reader should know before anything else.
+/// Where replies are errors or missing, or rounds disagree, the reader should know before anything
+/// else.
 fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
+    let failed: Vec<&SweepCell> = results.cells.iter().filter(|cell| cell.errors > 0).collect();
+    let errors = failed.first().map(|cell| {
+        let first = cell.outcome.as_ref().and_then(|outcome| outcome.first_error.as_ref());
+        format!(
+            "In {} of {} measurements replies were errors (marked{ERRORS}), {} in all{}: an error \
+             may be quicker than what was asked for.",
+            failed.len(),
+            results.cells.len(),
+            failed.iter().map(|cell| cell.errors).sum::<u64>(),
+            first.map_or_else(String::new, |first| format!(", such as '{first}'"))
+        )
+    });
     let stalled = results.cells.iter().filter(|cell| unanswered(cell) > 0).count();
     let stalls = (stalled > 0).then(|| {
         format!(
@@ -260,7 +276,8 @@ fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
             results.cells.len()
         )
     });
-    let warnings: Vec<_> = stalls.into_iter().chain(scatter(settings, results)).collect();
+    let warnings: Vec<_> =
+        errors.into_iter().chain(stalls).chain(scatter(settings, results)).collect();
     (!warnings.is_empty()).then(|| warnings.join(" "))
 }
 
@@ -312,7 +329,10 @@ fn group<'a>(
     cells: impl Iterator<Item = &'a SweepCell>,
     samples: fn(&SweepCell) -> &Vec<f64>,
 ) -> BarGroup {
-    let bar = |cell: &SweepCell| bar(results.title(cell.server), cell.server, samples(cell));
+    let bar = |cell: &SweepCell| Bar {
+        has_errors: cell.errors > 0,
+        ..bar(results.title(cell.server), cell.server, samples(cell))
+    };
     BarGroup { name, bars: cells.map(bar).collect() }
 }
 
@@ -323,6 +343,7 @@ fn bar(name: &str, series: usize, samples: &[f64]) -> Bar {
         value: statistics::mean(samples),
         interval: statistics::interval(samples),
         is_doubtful: statistics::disagree(samples),
+        has_errors: false,
     }
 }
 
@@ -517,6 +538,7 @@ fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<Str
         "Max ms",
         "CPU us",
         "MiB",
+        "Errors",
     ];
     let rows = results.cells.iter().filter(|cell| cell.shape == shape).map(|cell| {
         let title = results.title(cell.server);
@@ -526,7 +548,7 @@ fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<Str
         row.push(short(cell.rates.iter().copied().fold(0.0, f64::max)));
         row.extend([0.5, 0.99, 0.999, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
-        row.push(format!("{:.1}", mebibytes(cell)));
+        row.extend([format!("{:.1}", mebibytes(cell)), cell.errors.to_string()]);
         row
     });
     (head.map(str::to_owned).into(), rows.collect())
@@ -545,7 +567,11 @@ fn mebibytes(cell: &SweepCell) -> f64 {
 }
 
 fn marked(cell: &SweepCell) -> String {
-    bar("", 0, &cell.rates).text()
+    bar("", 0, &cell.rates).text() + error_mark(cell)
+}
+
+fn error_mark(cell: &SweepCell) -> &'static str {
+    if cell.errors > 0 { ERRORS } else { "" }
 }
 
 /// `±3.1%`, and a mark where the rounds disagree.
