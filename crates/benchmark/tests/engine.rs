@@ -13,6 +13,7 @@ use bobbin_benchmark::{
         Arrivals, Endpoint, EngineError, Greeting, Limit, LoadOutcome, LoadProgress, LoadRun, Pace,
         Second, ServerNode, run,
     },
+    interrupt::Interrupt,
     workload::{Template, TemplateOrder, Workload},
 };
 
@@ -76,8 +77,11 @@ fn job<'a>(workload: &'a Workload, nodes: &'a [ServerNode], greeting: &'a Greeti
         seed: 1,
         series: false,
         patience: Duration::from_secs(10),
+        interrupt: &NEVER,
     }
 }
+
+static NEVER: Interrupt = Interrupt::new();
 
 /// Runs what `change` makes of the usual job.
 fn outcome(
@@ -312,6 +316,55 @@ fn as_many_commands_as_asked_for() {
     let mut job = job(&workload, &nodes, &greeting);
     job.limit = Limit::Total(101);
     assert_eq!(run(&job, None).unwrap().requests(), 150, "three requests of 50 commands");
+}
+
+/// A run that is interrupted ends as though its time were up, and keeps what it has.
+#[test]
+fn an_interrupted_run_has_an_outcome() {
+    let paces = [
+        Pace::Closed,
+        Pace::Limited { per_second: 1e4 },
+        Pace::Open { per_second: 1e4, arrivals: Arrivals::Even },
+        // Nothing more is due before the end.
+        Pace::Open { per_second: 1e-3, arrivals: Arrivals::Even },
+    ];
+    for (pace, limit) in paces.into_iter().flat_map(|pace| {
+        let day = Duration::from_secs(86400);
+        [(pace, Limit::Total(u64::MAX)), (pace, Limit::Time(day)), (pace, Limit::Each(u64::MAX))]
+    }) {
+        let interrupt: &'static Interrupt = Box::leak(Box::default());
+        let (node, _) = serve(move |_, line| {
+            if line == 20 {
+                interrupt.raise(2);
+            }
+            b"+PONG\r\n".to_vec()
+        });
+        let is_slow = matches!(pace, Pace::Open { per_second, .. } if per_second < 1.0);
+        let (workload, nodes, greeting) = (ping(), [node], Greeting::default());
+        let mut job = job(&workload, &nodes, &greeting);
+        (job.pace, job.limit, job.interrupt) = (pace, limit, interrupt);
+        let outcome = run(
+            &job,
+            Some(&mut |_| {
+                interrupt.raise(15);
+            }),
+        );
+        let context = format!("{pace:?}, {limit:?}");
+        let outcome = outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(outcome.is_interrupted, "{context}");
+        assert_eq!(outcome.requests() > 0, !is_slow, "{context}");
+        assert!(outcome.elapsed < Duration::from_secs(3600), "{context}: {:?}", outcome.elapsed);
+    }
+}
+
+#[test]
+fn an_interruption_before_the_connections_stand() {
+    let interrupt: &'static Interrupt = Box::leak(Box::default());
+    assert!(interrupt.raise(2) && !interrupt.raise(15), "the first signal counts");
+    assert_eq!(interrupt.signal(), Some(2));
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let none = outcome(node, |job| job.interrupt = interrupt);
+    assert_eq!(none.unwrap_err(), EngineError::Interrupted);
 }
 
 /// A run that ends between two looks at it has its last second all the same.

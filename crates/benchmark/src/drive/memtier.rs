@@ -10,6 +10,7 @@ use crate::{
         ClassRecord, Greeting, LatencyHistogram, Limit, LoadOutcome, LoadRun, PATIENCE, Pace,
         ServerNode,
     },
+    interrupt::{self, INTERRUPT},
     options::{
         memtier::{AccessPattern, MemtierSettings, Requests, SizeRule},
         redis::ReadFrom,
@@ -58,6 +59,7 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
         None => format!("{:<9} Requests per client\n\n\n", requests_each(settings)),
     };
     let mut runs = Vec::new();
+    interrupt::watch_signals()?;
     for number in 1..=settings.runs {
         let title = format!("RUN #{number}");
         let seed = seed.wrapping_add(number.into());
@@ -66,12 +68,18 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             ..job(settings, &workload, &nodes, &greeting, seed)
         };
         let started = SystemTime::now();
-        let outcome = measure(&job, &title, settings.common.hide_progress)?;
+        let outcome = match measure(&job, &title, settings.common.hide_progress) {
+            Err(_) if INTERRUPT.is_raised() && !runs.is_empty() => break,
+            measured => measured?,
+        };
         if let Some(error) = &outcome.first_error {
             complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         write_distributions(settings, &outcome, number, started)?;
         runs.push((outcome, started));
+        if INTERRUPT.is_raised() {
+            break;
+        }
     }
     let mut document = Map::new();
     document.insert("configuration".into(), configuration(settings));
@@ -172,6 +180,7 @@ fn job<'a>(
         seed,
         series: settings.common.json.is_some(),
         patience: PATIENCE,
+        interrupt: &INTERRUPT,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Server processes: starting them, and what /proc tells of them.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -10,7 +11,11 @@ use std::{
 use bobbin_client::error_text;
 
 use super::DriveFailure;
-use crate::{options::Common, provenance, server};
+use crate::{
+    interrupt::{INTERRUPT, TOO_EARLY},
+    options::Common,
+    provenance, server,
+};
 
 /// A server of our own; it ends when this is dropped.
 #[derive(Debug)]
@@ -73,6 +78,8 @@ impl ServerProcess {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
+            // A key of the terminal that interrupts this program ends no server before its time.
+            .process_group(0)
             .spawn();
         let child = match spawned {
             Ok(child) => child,
@@ -94,6 +101,9 @@ impl ServerProcess {
             }
             if let Some(status) = process.ended() {
                 return Err(DriveFailure(format!("{shown} ended at once ({status})")));
+            }
+            if INTERRUPT.is_raised() {
+                return Err(DriveFailure(TOO_EARLY.into()));
             }
             if Instant::now() > deadline {
                 return Err(DriveFailure(format!("{shown} does not answer")));

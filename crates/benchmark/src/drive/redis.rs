@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
+    interrupt::{self, INTERRUPT},
     options::{Common, redis::RedisSettings},
     output::{self, OutputFile},
     provenance::{self, Provenance},
@@ -55,19 +56,29 @@ pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFail
         let is_open = settings.common.open_loop.is_some();
         say!("{}", report::csv_header(is_open, settings.common.cluster));
     }
+    interrupt::watch_signals()?;
     loop {
         let mut results = Vec::new();
         for load in &mut loads {
-            results.extend(bench.run(load)?);
+            match bench.run(load) {
+                Ok(result) => results.extend(result),
+                Err(DriveFailure(error)) if INTERRUPT.is_raised() => complain!("{error}"),
+                Err(failure) => return Err(failure),
+            }
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         if !settings.csv && command.is_empty() && settings.command_file.is_none() {
             say_line!();
         }
         if let Some(file) = &mut file {
-            let document = json::document(&provenance, bench.configuration(), results);
+            let is_interrupted = INTERRUPT.is_raised();
+            let document =
+                json::document(&provenance, bench.configuration(), results, is_interrupted);
             file.write(format!("{document:#}\n"))?;
         }
-        if !settings.for_ever {
+        if !settings.for_ever || INTERRUPT.is_raised() {
             return Ok(());
         }
     }
@@ -149,12 +160,14 @@ impl<'a> Bench<'a> {
             Err(failure) => return Err(failure),
         };
         let rates: Vec<f64> = outcomes.iter().map(LoadOutcome::rate).collect();
-        let outcome = &outcomes[median(&rates)];
-        self.report(load, outcome, &rates)?;
-        Ok(settings.common.json.is_some().then(|| json::test(&load.title, outcome, &rates)))
+        let mut outcome = outcomes[median(&rates)].clone();
+        outcome.is_interrupted |= outcomes.len() < settings.runs as usize;
+        self.report(load, &outcome, &rates)?;
+        Ok(settings.common.json.is_some().then(|| json::test(&load.title, &outcome, &rates)))
     }
 
-    /// Measures one load as often as it was asked for.
+    /// Measures one load as often as it was asked for, but not after an interruption. A run that
+    /// was interrupted is there only if no other is.
     pub(super) fn measure(&self, load: &Load) -> Result<Vec<LoadOutcome>, DriveFailure> {
         let settings = self.settings;
         if let Some(command) = &load.preparation {
@@ -164,7 +177,18 @@ impl<'a> Bench<'a> {
         }
         let job = self.job(load);
         let hidden = settings.common.hide_progress || settings.csv;
-        (0..settings.runs).map(|_| measure(&job, &load.title, hidden)).collect()
+        let mut outcomes = Vec::new();
+        for _ in 0..settings.runs {
+            match measure(&job, &load.title, hidden) {
+                Err(_) if INTERRUPT.is_raised() && !outcomes.is_empty() => break,
+                Ok(outcome) if outcome.is_interrupted && !outcomes.is_empty() => break,
+                measured => outcomes.push(measured?),
+            }
+            if INTERRUPT.is_raised() {
+                break;
+            }
+        }
+        Ok(outcomes)
     }
 
     fn job<'b>(&'b self, load: &'b Load) -> LoadRun<'b> {
@@ -195,6 +219,7 @@ impl<'a> Bench<'a> {
             seed: self.seed,
             series: settings.common.json.is_some(),
             patience: PATIENCE,
+            interrupt: &INTERRUPT,
         }
     }
 
@@ -236,6 +261,9 @@ impl<'a> Bench<'a> {
         output::flush();
         if settings.csv && !header.is_open && outcome.unanswered > 0 {
             complain!("{}: {} without reply at the end", load.title, outcome.unanswered);
+        }
+        if settings.csv && outcome.is_interrupted {
+            complain!("{}: interrupted before its end", load.title);
         }
         if let Some(error) = &outcome.first_error {
             complain!("Error from server: {error} (and {} in all)", outcome.errors());

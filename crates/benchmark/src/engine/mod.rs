@@ -21,7 +21,10 @@ pub use endpoint::Endpoint;
 pub use record::{ClassRecord, LatencyHistogram, Second, latencies};
 pub use replies::{Counted, ReplyCounter, ReplyKind};
 
-use crate::workload::{TAG_LEN, Workload};
+use crate::{
+    interrupt::{Interrupt, TOO_EARLY},
+    workload::{TAG_LEN, Workload},
+};
 use shared::RunState;
 
 /// One measurement.
@@ -52,6 +55,8 @@ pub struct LoadRun<'a> {
     pub series: bool,
     /// How long an open loop waits for replies when nothing more is due.
     pub patience: Duration,
+    /// When this is raised the run ends as though its time were up.
+    pub interrupt: &'a Interrupt,
 }
 
 /// A server that connections go to.
@@ -131,6 +136,8 @@ pub struct LoadOutcome {
     pub warm_up_requests: u64,
     /// Processor time that sending and receiving took, of all threads, without the warm-up.
     pub cpu: Duration,
+    /// The run was ended before it had done what it should.
+    pub is_interrupted: bool,
 }
 
 impl LoadOutcome {
@@ -179,6 +186,7 @@ impl LoadOutcome {
         self.cpu += other.cpu;
         self.unanswered += other.unanswered;
         self.warm_up_requests += other.warm_up_requests;
+        self.is_interrupted |= other.is_interrupted;
         self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
     }
 
@@ -230,6 +238,8 @@ pub enum EngineError {
     Protocol(String),
     Overload(String),
     System(String),
+    /// Somebody wanted the end before the connections stood.
+    Interrupted,
 }
 
 impl fmt::Display for EngineError {
@@ -242,6 +252,7 @@ impl fmt::Display for EngineError {
             | Self::Protocol(text)
             | Self::Overload(text)
             | Self::System(text) => f.write_str(text),
+            Self::Interrupted => f.write_str(TOO_EARLY),
         }
     }
 }

@@ -163,6 +163,9 @@ impl<'a> Thread<'a> {
             if self.shared.is_stopped() {
                 return Ok(());
             }
+            if self.job.interrupt.is_raised() {
+                return Err(EngineError::Interrupted);
+            }
             if self.shared.now_ns() > give_up_ns {
                 let late = self.connections.iter().find(|connection| !connection.is_up());
                 let endpoint = &late.unwrap_or(&self.connections[0]).node.endpoint;
@@ -210,6 +213,10 @@ impl<'a> Thread<'a> {
             // What the warm-up took counts no more than its requests.
             if cpu_before.is_none() && self.shared.now_ns() >= self.record.from_ns {
                 cpu_before = Some(thread_cpu());
+            }
+            if self.job.interrupt.is_raised() {
+                self.record.is_interrupted = true;
+                self.deadline_ns = self.deadline_ns.min(self.shared.now_ns());
             }
             self.release()?;
             if !self.is_open() && self.active == 0 {
@@ -480,7 +487,8 @@ impl<'a> Thread<'a> {
     fn release_open(&mut self, now: u64) -> Result<(), EngineError> {
         for _ in 0..RELEASES_MAX {
             let Some(due) = self.schedule.as_ref().map(SendSchedule::next_ns) else { break };
-            if due > now || self.active == 0 {
+            // What is due after the end is not waited for when the end has come.
+            if due > now && now < self.deadline_ns || self.active == 0 {
                 break;
             }
             let index = self.turn % self.connections.len();
@@ -622,7 +630,11 @@ impl<'a> Thread<'a> {
     /// The time is up: a closed loop ends at once, an open one waits for the replies to all that
     /// was due, within reason.
     fn end_of_time(&mut self) {
-        let patience_ns = if self.is_open() { nanoseconds(self.job.patience) } else { 0 };
+        let patience = match self.record.is_interrupted {
+            true => self.job.patience.min(INTERRUPTED_PATIENCE),
+            false => self.job.patience,
+        };
+        let patience_ns = if self.is_open() { nanoseconds(patience) } else { 0 };
         self.is_over |= self.shared.now_ns() >= self.deadline_ns.saturating_add(patience_ns);
     }
 
@@ -778,6 +790,8 @@ const EVENTS_MAX: usize = 256;
 const BUFFER_LEN: usize = 256 * 1024;
 /// How late a thread may notice that others failed or that the time is up.
 const WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long an open loop waits for replies when somebody waits for its end.
+const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(500);
 /// Due requests that are written before replies are looked at.
 const RELEASES_MAX: usize = 1024;
 /// Requests of an open loop without reply, for each thread.

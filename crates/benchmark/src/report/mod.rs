@@ -123,6 +123,28 @@ mod tests {
             unanswered: 0,
             warm_up_requests: 0,
             cpu: Duration::ZERO,
+            is_interrupted: false,
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so() {
+        let mut outcome = outcome();
+        let settings = crate::options::memtier::MemtierSettings::default();
+        let header = redis::tests::header();
+        for (is_interrupted, text) in [(false, "false"), (true, "true")] {
+            outcome.is_interrupted = is_interrupted;
+            let section = memtier::json(&settings, &outcome, SystemTime::UNIX_EPOCH);
+            assert_eq!(section["Runtime"]["Interrupted"], text);
+            assert_eq!(json::test("GET", &outcome, &[100.0])["interrupted"], is_interrupted);
+            for text in [
+                memtier::text(&settings, "ALL STATS", &outcome).to_lowercase(),
+                redis::summary(&header, &outcome),
+                redis::text(&header, &outcome),
+                redis::short(&header, &outcome),
+            ] {
+                assert_eq!(text.contains("interrupted"), is_interrupted, "{text}");
+            }
         }
     }
 

@@ -105,6 +105,9 @@ fn completed(header: &ReportHeader, outcome: &LoadOutcome) -> String {
 
 fn faults(outcome: &LoadOutcome) -> String {
     let mut text = String::new();
+    if outcome.is_interrupted {
+        text += "  interrupted before its end\n";
+    }
     if outcome.errors() > 0 {
         text += &format!("  error replies: {}\n", outcome.errors());
     }
@@ -141,8 +144,10 @@ pub fn short(header: &ReportHeader, outcome: &LoadOutcome) -> String {
         0 => String::new(),
         count => format!(", {count} without reply"),
     };
+    let interrupted = if outcome.is_interrupted { ", interrupted" } else { "" };
+    let ends = format!("{unanswered}{interrupted}");
     let rate = outcome.rate();
-    format!("{}: {rate:.2} requests per second, p50={p50:.3} msec{unanswered}\n", header.title)
+    format!("{}: {rate:.2} requests per second, p50={p50:.3} msec{ends}\n", header.title)
 }
 
 /// A line of CSV.

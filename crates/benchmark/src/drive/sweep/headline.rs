@@ -190,9 +190,10 @@ fn comparison_sentence(with: &str, name: &str, comparisons: &[&Comparison]) -> S
 fn plain(with: &str, name: &str, cells: &[&SweepCell]) -> String {
     let rate = |cell: &SweepCell| statistics::mean(&cell.rates);
     let sorted = |a: &&&SweepCell, b: &&&SweepCell| rate(a).total_cmp(&rate(b));
-    let ends = cells.iter().min_by(sorted).zip(cells.iter().max_by(sorted));
+    let cells = || cells.iter().filter(|cell| cell.is_measured());
+    let ends = cells().min_by(sorted).zip(cells().max_by(sorted));
     match ends {
-        Some((slow, fast)) if cells.len() > 1 => format!(
+        Some((slow, fast)) if cells().count() > 1 => format!(
             "{with}, {name} serves {} requests a second in {} to {} in {}.",
             short(rate(slow)),
             slow.title(),
@@ -219,8 +220,12 @@ fn expiry(settings: &SweepSettings, results: &Results) -> Headline {
             Some(format!("{ratio:.2} times the time in {}", results.title(server)))
         })
         .collect();
+    let sentence = match costs.as_slice() {
+        [] => "What a time to live costs was not measured.".to_owned(),
+        costs => format!("A SET with a time to live takes {}.", costs.join(", ")),
+    };
     Headline {
-        sentence: format!("A SET with a time to live takes {}.", costs.join(", ")),
+        sentence,
         details: vec![format!(
             "Beside a SET without one, {} operations in a transaction on one connection.",
             settings.expiry_operations
@@ -245,7 +250,8 @@ mod tests {
             version: None,
             commands: Vec::new(),
         };
-        Results { servers: names.iter().map(server).collect(), cells, expiry: Vec::new() }
+        let servers = names.iter().map(server).collect();
+        Results { servers, cells, expiry: Vec::new(), interrupted: None }
     }
 
     #[test]

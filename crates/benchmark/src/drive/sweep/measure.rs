@@ -10,6 +10,7 @@ use crate::{
         redis::{Bench, loads},
     },
     engine::LoadOutcome,
+    interrupt::INTERRUPT,
     options::redis,
     provenance, server, statistics,
     workload::Test,
@@ -22,6 +23,9 @@ pub(super) struct Results {
     pub(super) cells: Vec<SweepCell>,
     /// By server and measurement.
     pub(super) expiry: Vec<ExpiryMeasurement>,
+    /// Of a sweep that was interrupted: how many measurements were made, and how many were asked
+    /// for.
+    pub(super) interrupted: Option<(usize, usize)>,
 }
 
 /// A server program that takes part.
@@ -79,8 +83,12 @@ impl Results {
             version: None,
             commands: Vec::new(),
         });
-        let mut results =
-            Self { servers: servers.collect(), cells: Vec::new(), expiry: Vec::new() };
+        let mut results = Self {
+            servers: servers.collect(),
+            cells: Vec::new(),
+            expiry: Vec::new(),
+            interrupted: None,
+        };
         for server in 0..results.servers.len() {
             for &io_threads in &settings.io_threads {
                 for shape in shapes(settings) {
@@ -101,12 +109,40 @@ impl Results {
         results
     }
 
+    /// Measures everything in rounds. An interruption ends that; what it cut short does not count.
+    pub(super) fn measure(&mut self, settings: &SweepSettings) -> Result<(), DriveFailure> {
+        for round in 0..settings.rounds {
+            match self.measure_round(settings, round) {
+                Err(failure) if !INTERRUPT.is_raised() => return Err(failure),
+                _ if INTERRUPT.is_raised() => break,
+                _ => {}
+            }
+        }
+        let numbers = self.numbers().count();
+        let asked = numbers * settings.rounds as usize;
+        let made = self.numbers().map(Vec::len).sum();
+        self.interrupted = INTERRUPT.is_raised().then_some((made, asked));
+        Ok(())
+    }
+
+    /// The rounds that were begun.
+    pub(super) fn rounds(&self) -> usize {
+        self.numbers().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// What was measured at all.
+    pub(super) fn measured(&self) -> impl Iterator<Item = &SweepCell> {
+        self.cells.iter().filter(|cell| cell.is_measured())
+    }
+
+    /// Of each measurement a number for each round.
+    fn numbers(&self) -> impl Iterator<Item = &Vec<f64>> {
+        let cells = self.cells.iter().map(|cell| &cell.rates);
+        cells.chain(self.expiry.iter().map(|expiry| &expiry.seconds))
+    }
+
     /// Measures everything once. Each round begins with another server.
-    pub(super) fn measure_round(
-        &mut self,
-        settings: &SweepSettings,
-        round: u32,
-    ) -> Result<(), DriveFailure> {
+    fn measure_round(&mut self, settings: &SweepSettings, round: u32) -> Result<(), DriveFailure> {
         let threads = settings.io_threads.iter().copied();
         let mut turns: Vec<(usize, usize)> = threads
             .flat_map(|threads| (0..self.servers.len()).map(move |server| (server, threads)))
@@ -126,6 +162,9 @@ impl Results {
                 threads_title(io_threads)
             );
             self.measure_server(settings, server, io_threads)?;
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         Ok(())
     }
@@ -157,6 +196,9 @@ impl Results {
                 server::call(&mut client, &["FLUSHALL"])?;
             }
             cell.measure(settings, &process)?;
+            if INTERRUPT.is_raised() {
+                return Ok(());
+            }
         }
         if Some(&io_threads) != settings.io_threads.first() {
             return Ok(());
@@ -168,6 +210,9 @@ impl Results {
             let (time, waited) = measurement.run(&settings.common, &mut client, operations)?;
             expiry.seconds.push(time.as_secs_f64());
             expiry.waited_ms.push(waited.as_secs_f64() * 1e3);
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         Ok(())
     }
@@ -186,10 +231,14 @@ impl Results {
 
     /// All numbers whose rounds disagree, and of how many.
     pub(super) fn doubts(&self) -> (usize, usize) {
-        let cells = self.cells.iter().map(|cell| &cell.rates);
-        let all = cells.chain(self.expiry.iter().map(|expiry| &expiry.seconds));
-        let doubtful = all.clone().filter(|samples| statistics::disagree(samples)).count();
-        (doubtful, all.count())
+        let doubtful = self.numbers().filter(|samples| statistics::disagree(samples)).count();
+        (doubtful, self.numbers().count())
+    }
+}
+
+impl ExpiryMeasurement {
+    pub(super) fn is_measured(&self) -> bool {
+        !self.seconds.is_empty()
     }
 }
 
@@ -206,6 +255,11 @@ impl SweepCell {
             server_cpu_us: Vec::new(),
             resident_bytes: Vec::new(),
         }
+    }
+
+    /// Whether there is a round in which it was measured.
+    pub(super) fn is_measured(&self) -> bool {
+        !self.rates.is_empty()
     }
 
     /// The test's name as readers know it.
@@ -256,6 +310,9 @@ impl SweepCell {
         let mut outcomes = bench.measure(&load)?;
         let used = cpu(process).saturating_sub(before);
         let outcome = outcomes.pop().ok_or_else(|| DriveFailure("nothing was measured".into()))?;
+        if outcome.is_interrupted {
+            return Ok(());
+        }
         // What was sent to warm up took time too.
         let requests = (outcome.requests() + outcome.warm_up_requests) as f64;
         self.errors += outcome.errors();

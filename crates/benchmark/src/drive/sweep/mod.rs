@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use self::measure::Results;
 use super::{DriveFailure, expire};
 use crate::{
+    interrupt::{self, TOO_EARLY},
     options::{Common, Flag, Grammar, common, connection, number, positive, set},
     output::OutputFile,
     provenance::Provenance,
@@ -266,9 +267,13 @@ pub fn run(settings: &SweepSettings, rest: &[String]) -> Result<(), DriveFailure
     let mut html = OutputFile::open(&paths[2])?;
     let provenance = Provenance::now();
     let mut results = Results::new(settings);
-    for round in 0..settings.rounds {
-        results.measure_round(settings, round)?;
+    interrupt::watch_signals()?;
+    results.measure(settings)?;
+    if results.interrupted.is_some() && results.rounds() == 0 {
+        return Err(DriveFailure(TOO_EARLY.into()));
     }
+    // Fewer than asked for where the sweep was interrupted.
+    let settings = &SweepSettings { rounds: results.rounds() as u32, ..settings.clone() };
     say!("{}", present::text(settings, &results));
     csv.write(present::csv(settings, &results))?;
     json.write(format!("{:#}\n", present::json(settings, &provenance, &results)))?;

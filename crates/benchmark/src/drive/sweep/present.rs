@@ -28,8 +28,7 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
     }
     head.extend(["rps", "95%", "p50 ms", "p99 ms", "max ms", "cpu us", "MiB"]);
     let rows: Vec<Vec<String>> = results
-        .cells
-        .iter()
+        .measured()
         .map(|cell| {
             let mut row =
                 vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
@@ -72,7 +71,7 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
                     rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
                     other_client_max_ms,unanswered,errors\n"
         .to_owned();
-    for cell in &results.cells {
+    for cell in results.measured() {
         let LoadShape { data_size, pipeline, clients } = cell.shape;
         let client_cpu_us = cell.outcome.as_ref().map_or(0.0, |o| o.cpu_us_per_request());
         let mut row = vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
@@ -86,7 +85,7 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
         row.extend([unanswered(cell), cell.errors].map(|count| count.to_string()));
         text += &format!("{}\n", row.join(","));
     }
-    for expiry in &results.expiry {
+    for expiry in results.expiry.iter().filter(|expiry| expiry.is_measured()) {
         let rates: Vec<f64> = rates(settings, expiry).collect();
         let waited_ms = expiry.waited_ms.iter().copied().reduce(f64::max);
         let mut row = vec![results.servers[expiry.server].name.clone(), String::new()];
@@ -141,7 +140,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
         value["resident_bytes"] = json!(statistics::mean(&cell.resident_bytes).round());
         Some(value)
     });
-    let expiry = results.expiry.iter().map(|expiry| {
+    let expiry = results.expiry.iter().filter(|expiry| expiry.is_measured()).map(|expiry| {
         let name = &results.servers[expiry.server].name;
         let rates: Vec<f64> = rates(settings, expiry).map(document::round).collect();
         json!({
@@ -167,7 +166,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
         .collect();
     let configuration =
         json!({ "seconds": settings.seconds, "rounds": settings.rounds, "servers": servers });
-    document::document(provenance, configuration, tests)
+    document::document(provenance, configuration, tests, results.interrupted.is_some())
 }
 
 pub(super) fn page(settings: &SweepSettings, provenance: &Provenance, results: &Results) -> String {
@@ -263,7 +262,7 @@ fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
             "In {} of {} measurements replies were errors (marked{ERRORS}), {} in all{}: an error \
              may be quicker than what was asked for.",
             failed.len(),
-            results.cells.len(),
+            results.measured().count(),
             failed.iter().map(|cell| cell.errors).sum::<u64>(),
             first.map_or_else(String::new, |first| format!(", such as '{first}'"))
         )
@@ -273,11 +272,14 @@ fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
         format!(
             "In {stalled} of {} measurements requests had waited for long and had no reply at \
              the end: the server may stand still, or not keep up.",
-            results.cells.len()
+            results.measured().count()
         )
     });
+    let interrupted = results.interrupted.map(|(made, asked)| {
+        format!("The sweep was interrupted when {made} of {asked} measurements were made.")
+    });
     let warnings: Vec<_> =
-        errors.into_iter().chain(stalls).chain(scatter(settings, results)).collect();
+        [interrupted, errors, stalls, scatter(settings, results)].into_iter().flatten().collect();
     (!warnings.is_empty()).then(|| warnings.join(" "))
 }
 
@@ -307,7 +309,7 @@ fn charts(
 ) {
     page.begin_charts();
     for test in &settings.tests {
-        let here = || results.cells.iter().filter(|c| c.shape == shape && c.test == *test);
+        let here = || results.measured().filter(|c| c.shape == shape && c.test == *test);
         if settings.io_threads.len() * results.servers.len() > BARS_MAX {
             page.chart(&lines(settings, results, &test.to_uppercase(), unit, here(), samples));
             continue;
@@ -426,7 +428,7 @@ fn by_dimension(settings: &SweepSettings, results: &Results, page: &mut HtmlPage
             page.begin_charts();
             for test in &settings.tests {
                 let groups = values.iter().map(|&value| {
-                    let cells = results.cells.iter().filter(|cell| {
+                    let cells = results.measured().filter(|cell| {
                         cell.io_threads == most
                             && cell.test == *test
                             && of(&cell.shape) == value
@@ -461,6 +463,7 @@ fn expiry(settings: &SweepSettings, results: &Results, page: &mut HtmlPage) {
         let first = results.expiry.iter().filter(|expiry| expiry.server == 0);
         let groups = first.map(|first| {
             let same = results.expiry.iter().filter(|expiry| expiry.title == first.title);
+            let same = same.filter(|expiry| expiry.is_measured());
             let bar = |expiry: &ExpiryMeasurement| {
                 let mut bar = bar(results.title(expiry.server), expiry.server, samples(expiry));
                 // The worst of a round is not expected to repeat itself.
@@ -487,6 +490,10 @@ fn expiry_table(results: &Results) -> (Vec<String>, Vec<Vec<String>>) {
     let rows = first.map(|first| {
         let mut row = vec![first.title.to_owned()];
         for expiry in results.expiry.iter().filter(|expiry| expiry.title == first.title) {
+            if !expiry.is_measured() {
+                row.extend(["-", "-"].map(str::to_owned));
+                continue;
+            }
             let worst = expiry.waited_ms.iter().copied().fold(0.0, f64::max);
             let seconds = statistics::mean(&expiry.seconds);
             let doubt = if statistics::disagree(&expiry.seconds) { DOUBT } else { "" };
@@ -504,8 +511,7 @@ fn latencies(settings: &SweepSettings, results: &Results, shape: LoadShape, page
     page.begin_charts();
     for test in &settings.tests {
         let here = results
-            .cells
-            .iter()
+            .measured()
             .filter(|cell| cell.shape == shape && cell.test == *test && cell.io_threads == most);
         let lines = here.map(|cell| ChartLine {
             name: results.title(cell.server).to_owned(),
@@ -540,7 +546,7 @@ fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<Str
         "MiB",
         "Errors",
     ];
-    let rows = results.cells.iter().filter(|cell| cell.shape == shape).map(|cell| {
+    let rows = results.measured().filter(|cell| cell.shape == shape).map(|cell| {
         let title = results.title(cell.server);
         let mut row = vec![format!("{title}, {}, {}", cell.io_threads, cell.title())];
         row.extend([short(rate(cell)), uncertainty(&cell.rates)]);
@@ -567,6 +573,9 @@ fn mebibytes(cell: &SweepCell) -> f64 {
 }
 
 fn marked(cell: &SweepCell) -> String {
+    if !cell.is_measured() {
+        return "-".into();
+    }
     bar("", 0, &cell.rates).text() + error_mark(cell)
 }
 
