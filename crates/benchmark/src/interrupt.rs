@@ -10,7 +10,7 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use crate::drive::{self, DriveFailure};
+use crate::children;
 
 /// Whether somebody wants the end, and by which signal.
 #[derive(Debug, Default)]
@@ -45,13 +45,13 @@ pub static INTERRUPT: Interrupt = Interrupt::new();
 
 /// From now on a signal is a wish that the run heeds. Ways of calling the program that have nothing
 /// to report do without, and signals end those.
-pub(crate) fn watch_signals() -> Result<(), DriveFailure> {
+pub(crate) fn watch_signals() -> Result<(), String> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
-        .map_err(|error| DriveFailure(format!("Cannot watch signals: {}", error_text(&error))))?;
+        .map_err(|error| format!("Cannot watch signals: {}", error_text(&error)))?;
     std::thread::spawn(move || {
         for signal in signals.forever() {
             if !INTERRUPT.raise(signal) {
-                drive::exit(status(signal));
+                children::exit(status(signal));
             }
         }
     });

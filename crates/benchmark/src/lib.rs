@@ -6,6 +6,7 @@
 #[macro_use]
 mod output;
 
+mod children;
 pub mod drive;
 pub mod engine;
 pub mod interrupt;

@@ -11,7 +11,7 @@ use std::{
 
 use bobbin_client::error_text;
 
-use crate::drive::{self, DriveFailure};
+use crate::children;
 
 /// Prints as `print!` does.
 macro_rules! say {
@@ -50,7 +50,7 @@ fn or_end(written: io::Result<()>) {
     if error.kind() != ErrorKind::BrokenPipe {
         complain!("Cannot write the standard output: {}", error_text(&error));
     }
-    drive::exit(1);
+    children::exit(1);
 }
 
 /// A file that is opened before what goes into it has been measured: one that cannot be written
@@ -64,7 +64,7 @@ pub(crate) struct OutputFile {
 }
 
 impl OutputFile {
-    pub(crate) fn open(path: &Path) -> Result<Self, DriveFailure> {
+    pub(crate) fn open(path: &Path) -> Result<Self, String> {
         let mut options = OpenOptions::new();
         options.write(true);
         let (opened, is_new) = match options.clone().create_new(true).open(path) {
@@ -79,7 +79,7 @@ impl OutputFile {
     }
 
     /// Replaces what the file holds.
-    pub(crate) fn write(&mut self, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
+    pub(crate) fn write(&mut self, contents: impl AsRef<[u8]>) -> Result<(), String> {
         self.is_unused = false;
         self.replace(contents.as_ref()).map_err(|error| unwritable(&self.path, &error))
     }
@@ -102,8 +102,8 @@ impl Drop for OutputFile {
     }
 }
 
-fn unwritable(path: &Path, error: &io::Error) -> DriveFailure {
-    DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(error)))
+fn unwritable(path: &Path, error: &io::Error) -> String {
+    format!("Cannot write {}: {}", path.display(), error_text(error))
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
         drop(OutputFile::open(&path).unwrap());
         assert_eq!(read().unwrap(), "second", "an old one stays");
         let missing = folder.join("not there/results");
-        let Err(DriveFailure(error)) = OutputFile::open(&missing) else {
+        let Err(error) = OutputFile::open(&missing) else {
             panic!("{} can be opened", missing.display());
         };
         let expected = format!("Cannot write {}: No such file or directory", missing.display());

@@ -48,16 +48,7 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             .map_or(0, |now| now.as_nanos() as u64),
         (None, false) => SEED,
     };
-    let mut text = String::new();
-    if settings.show_configuration {
-        text += &format!("{settings:#?}\n");
-    }
-    text += &format!("{:<9} Threads\n", settings.threads);
-    text += &format!("{:<9} Connections per thread\n", settings.clients);
-    text += &match settings.test_time {
-        Some(seconds) => format!("{seconds:<9} Seconds\n\n\n"),
-        None => format!("{:<9} Requests per client\n\n\n", requests_each(settings)),
-    };
+    let mut text = introduction(settings);
     let mut runs = Vec::new();
     interrupt::watch_signals()?;
     for number in 1..=settings.runs {
@@ -111,6 +102,21 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
         file.write(format!("{:#}\n", Value::Object(document)))?;
     }
     Ok(())
+}
+
+/// What is above the tables.
+fn introduction(settings: &MemtierSettings) -> String {
+    let mut text = String::new();
+    if settings.show_configuration {
+        text += &format!("{settings:#?}\n");
+    }
+    text += &format!("{:<9} Threads\n", settings.threads);
+    text += &format!("{:<9} Connections per thread\n", settings.clients);
+    text += &match settings.test_time {
+        Some(seconds) => format!("{seconds:<9} Seconds\n\n\n"),
+        None => format!("{:<9} Requests per client\n\n\n", requests_each(settings)),
+    };
+    text
 }
 
 /// What is shown: the only run, or the best, the worst and the average of several.

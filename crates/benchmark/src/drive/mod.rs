@@ -19,8 +19,6 @@ use std::{
 
 use bobbin_client::error_text;
 
-pub(crate) use process::exit;
-
 use crate::{
     engine::{LatencyHistogram, LoadOutcome, LoadRun, run},
     output::OutputFile,
@@ -71,12 +69,13 @@ pub(crate) fn write_distribution(
 }
 
 pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
-    OutputFile::open(path)?.write(contents)
+    Ok(OutputFile::open(path)?.write(contents)?)
 }
 
 /// Whether a distribution of this name can be written, before it is measured.
 pub(crate) fn check_distribution(name: &str) -> Result<(), DriveFailure> {
-    OutputFile::open(format!("{name}.txt").as_ref()).map(drop)
+    OutputFile::open(format!("{name}.txt").as_ref())?;
+    Ok(())
 }
 
 /// A file that cannot be read.

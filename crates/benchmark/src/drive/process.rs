@@ -1,10 +1,8 @@
 //! Server processes: starting them, and what /proc tells of them.
 
 use std::{
-    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -12,6 +10,7 @@ use bobbin_client::error_text;
 
 use super::DriveFailure;
 use crate::{
+    children,
     interrupt::{INTERRUPT, TOO_EARLY},
     options::Common,
     provenance, server,
@@ -23,24 +22,6 @@ pub(super) struct ServerProcess {
     id: u32,
     /// How it was called, as a shell takes it.
     command: String,
-}
-
-/// A child process and its folder, which both go when this is dropped.
-#[derive(Debug)]
-struct OwnServer {
-    child: Child,
-    folder: PathBuf,
-}
-
-/// The servers of our own that run. They are kept here so that [`exit`] finds them.
-static RUNNING: Mutex<Vec<OwnServer>> = Mutex::new(Vec::new());
-
-/// Ends the program at once, and the servers that it started.
-pub(crate) fn exit(status: i32) -> ! {
-    // While this is held no other server starts.
-    let mut running = running();
-    running.clear();
-    std::process::exit(status)
 }
 
 impl ServerProcess {
@@ -68,30 +49,13 @@ impl ServerProcess {
         let words = [program.display().to_string()].into_iter().chain(own.clone());
         let words = words.chain(arguments.iter().cloned());
         let command = provenance::command_line(words);
-        let mut running = running();
-        std::fs::create_dir_all(&folder)?;
-        let spawned = Command::new(program)
-            .args(own)
-            .arg("--dir")
-            .arg(&folder)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // A key of the terminal that interrupts this program ends no server before its time.
-            .process_group(0)
-            .spawn();
-        let child = match spawned {
-            Ok(child) => child,
-            Err(error) => {
-                let _ = std::fs::remove_dir_all(&folder);
-                let error = error_text(&error);
-                return Err(DriveFailure(format!("Cannot start {shown}: {error}")));
-            }
-        };
-        let process = Self { id: child.id(), command };
-        running.push(OwnServer { child, folder });
-        drop(running);
+        let mut server = Command::new(program);
+        server.args(own).arg("--dir").arg(&folder).args(arguments);
+        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let id = children::start(&mut server, &folder).map_err(|error| {
+            DriveFailure(format!("Cannot start {shown}: {}", error_text(&error)))
+        })?;
+        let process = Self { id, command };
         let deadline = Instant::now() + START_MAX;
         loop {
             let answers = server::connect(common)
@@ -99,7 +63,7 @@ impl ServerProcess {
             if answers {
                 return Ok(process);
             }
-            if let Some(status) = process.ended() {
+            if let Some(status) = children::ended(id) {
                 return Err(DriveFailure(format!("{shown} ended at once ({status})")));
             }
             if INTERRUPT.is_raised() {
@@ -119,32 +83,12 @@ impl ServerProcess {
     pub(super) fn id(&self) -> u32 {
         self.id
     }
-
-    /// How it ended, if it did.
-    fn ended(&self) -> Option<ExitStatus> {
-        let mut running = running();
-        let own = running.iter_mut().find(|own| own.child.id() == self.id);
-        own.and_then(|own| own.child.try_wait().ok()?)
-    }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        running().retain(|own| own.child.id() != self.id);
+        children::end(self.id);
     }
-}
-
-impl Drop for OwnServer {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
-/// What is behind the lock is whole at every moment, also after a panic.
-fn running() -> MutexGuard<'static, Vec<OwnServer>> {
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The server program of a name: `bobbin` is the one beside this program, others are looked up in
