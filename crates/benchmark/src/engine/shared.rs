@@ -108,8 +108,8 @@ impl RunState {
     }
 
     /// The indexes of requests that the calling thread may send, of those that it has drawn; each
-    /// has as many commands as `drawn` says. A request may go as long as fewer than `total` commands
-    /// have gone before it, so only the last one of all can bring more than that.
+    /// has as many commands as `drawn` says. A request may go as long as fewer than `total`
+    /// commands have gone before it, so only the last one of all can bring more than that.
     pub(super) fn lease_commands(
         &self,
         total: u64,
