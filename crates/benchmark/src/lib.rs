@@ -6,8 +6,10 @@
 #[macro_use]
 mod output;
 
+mod children;
 pub mod drive;
 pub mod engine;
+pub mod interrupt;
 pub mod options;
 pub mod page;
 pub mod provenance;
@@ -19,6 +21,7 @@ pub mod workload;
 use std::{ffi::OsString, process::ExitCode};
 
 use drive::DriveFailure;
+use interrupt::INTERRUPT;
 use options::{Common, Grammar, NoSettings};
 
 /// What the program does when called by the name `program` with these arguments.
@@ -31,13 +34,15 @@ pub fn main(program: &str, arguments: impl Iterator<Item = OsString>) -> ExitCod
             argument.display()
         ))),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(DriveFailure(error)) => {
-            complain!("{}", error.trim_end());
-            ExitCode::FAILURE
-        }
+    output::flush();
+    if let Err(DriveFailure(error)) = &done {
+        complain!("{}", error.trim_end());
     }
+    let status = match INTERRUPT.signal() {
+        Some(signal) => interrupt::status(signal),
+        None => i32::from(done.is_err()),
+    };
+    ExitCode::from(status as u8)
 }
 
 fn dispatch(program: &str, arguments: &[String]) -> Result<(), DriveFailure> {

@@ -13,6 +13,7 @@ use bobbin_benchmark::{
         Arrivals, Endpoint, EngineError, Greeting, Limit, LoadOutcome, LoadProgress, LoadRun, Pace,
         Second, ServerNode, run,
     },
+    interrupt::Interrupt,
     workload::{Template, TemplateOrder, Workload},
 };
 
@@ -76,8 +77,11 @@ fn job<'a>(workload: &'a Workload, nodes: &'a [ServerNode], greeting: &'a Greeti
         seed: 1,
         series: false,
         patience: Duration::from_secs(10),
+        interrupt: &NEVER,
     }
 }
+
+static NEVER: Interrupt = Interrupt::new();
 
 /// Runs what `change` makes of the usual job.
 fn outcome(
@@ -278,6 +282,108 @@ fn progress_is_told() {
     assert!(outcome.seconds[0].rate > 0.0);
 }
 
+/// Commands are counted, whatever share of the requests has several of them.
+#[test]
+fn as_many_commands_as_asked_for() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let template = |count: usize| {
+        let mut template = Template::raw(0, &b"PING\r\n".repeat(count));
+        template.replies = count as u32;
+        template
+    };
+    let mut workload = Workload::single("PING", template(1), Vec::new());
+    workload.templates.push(template(50));
+    let (nodes, greeting) = ([node], Greeting::default());
+    for (weights, order) in [
+        ([999, 1], TemplateOrder::Weighted as fn(_) -> _),
+        ([1, 1], TemplateOrder::Weighted),
+        ([20, 3], TemplateOrder::Cycle),
+    ] {
+        workload.order = order(weights.into_iter().enumerate().collect());
+        for pace in [
+            Pace::Closed,
+            Pace::Limited { per_second: 1e6 },
+            Pace::Open { per_second: 1e5, arrivals: Arrivals::Even },
+        ] {
+            let mut job = job(&workload, &nodes, &greeting);
+            (job.limit, job.pace) = (Limit::Total(3000), pace);
+            let sent = run(&job, None).unwrap().requests();
+            assert!((3000..3050).contains(&sent), "{weights:?}, {pace:?}: {sent}");
+        }
+    }
+    workload.templates.remove(0);
+    workload.order = TemplateOrder::Single;
+    let mut job = job(&workload, &nodes, &greeting);
+    job.limit = Limit::Total(101);
+    assert_eq!(run(&job, None).unwrap().requests(), 150, "three requests of 50 commands");
+}
+
+/// A run that is interrupted ends as though its time were up, and keeps what it has.
+#[test]
+fn an_interrupted_run_has_an_outcome() {
+    let paces = [
+        Pace::Closed,
+        Pace::Limited { per_second: 1e4 },
+        Pace::Open { per_second: 1e4, arrivals: Arrivals::Even },
+        // Nothing more is due before the end.
+        Pace::Open { per_second: 1e-3, arrivals: Arrivals::Even },
+    ];
+    for (pace, limit) in paces.into_iter().flat_map(|pace| {
+        let day = Duration::from_secs(86400);
+        [(pace, Limit::Total(u64::MAX)), (pace, Limit::Time(day)), (pace, Limit::Each(u64::MAX))]
+    }) {
+        let interrupt: &'static Interrupt = Box::leak(Box::default());
+        let (node, _) = serve(move |_, line| {
+            if line == 20 {
+                interrupt.raise(2);
+            }
+            b"+PONG\r\n".to_vec()
+        });
+        let is_slow = matches!(pace, Pace::Open { per_second, .. } if per_second < 1.0);
+        let (workload, nodes, greeting) = (ping(), [node], Greeting::default());
+        let mut job = job(&workload, &nodes, &greeting);
+        (job.pace, job.limit, job.interrupt) = (pace, limit, interrupt);
+        let outcome = run(
+            &job,
+            Some(&mut |_| {
+                interrupt.raise(15);
+            }),
+        );
+        let context = format!("{pace:?}, {limit:?}");
+        let outcome = outcome.unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(outcome.is_interrupted, "{context}");
+        assert_eq!(outcome.requests() > 0, !is_slow, "{context}");
+        assert!(outcome.elapsed < Duration::from_secs(3600), "{context}: {:?}", outcome.elapsed);
+    }
+}
+
+#[test]
+fn an_interruption_before_the_connections_stand() {
+    let interrupt: &'static Interrupt = Box::leak(Box::default());
+    assert!(interrupt.raise(2) && !interrupt.raise(15), "the first signal counts");
+    assert_eq!(interrupt.signal(), Some(2));
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let none = outcome(node, |job| job.interrupt = interrupt);
+    assert_eq!(none.unwrap_err(), EngineError::Interrupted);
+}
+
+/// A run that ends between two looks at it has its last second all the same.
+#[test]
+fn the_last_second_is_kept() {
+    let (node, _) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let short = outcome(node, |job| {
+        // The looks are a quarter of a second apart.
+        job.limit = Limit::Time(Duration::from_millis(900));
+        job.series = true;
+    })
+    .unwrap();
+    assert_eq!(short.seconds.len(), 1, "{:?}", short.seconds);
+    let Second { at, rate, max_ns, .. } = &short.seconds[0];
+    assert_eq!(*at, Duration::from_millis(900));
+    assert!((rate * 0.9 - short.requests() as f64).abs() < 1.0, "{rate} {}", short.requests());
+    assert!(*max_ns > 0, "its latencies are there");
+}
+
 /// A request of several commands is done when all its replies are there.
 #[test]
 fn progress_of_requests_with_several_replies() {
@@ -295,7 +401,7 @@ fn progress_of_requests_with_several_replies() {
     let (nodes, greeting) = ([node], Greeting::default());
     let mut job = job(&workload, &nodes, &greeting);
     (job.connections, job.threads, job.pipeline) = (1, 1, 1);
-    job.limit = Limit::Total(200);
+    job.limit = Limit::Total(800);
     let mut reports: Vec<LoadProgress> = Vec::new();
     run(&job, Some(&mut |progress| reports.push(progress.clone()))).unwrap();
     let is_right =
@@ -382,4 +488,49 @@ fn errors_that_nobody_reads() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
     let status = command.arg("--bogus").stderr(writer).status().unwrap();
     assert_eq!(status.code(), Some(1));
+}
+
+/// A full disk is a reason to fail, which is said. A reader that ended is none to say anything.
+#[test]
+fn an_output_that_cannot_be_written() {
+    for arguments in [&["--help"][..], &["--memtier", "--help"], &["generate", "man"]] {
+        let run = |output: std::process::Stdio| {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+            let output = command.args(arguments).stdout(output).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let expected = "Cannot write the standard output: No space left on device\n";
+        assert_eq!(run(full.into()), expected, "{arguments:?}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(run(writer.into()), "", "{arguments:?}");
+    }
+}
+
+/// Files that cannot be written are found before anything is measured, or a server started.
+#[test]
+fn files_are_opened_before_the_run() {
+    let (node, connections) = serve(|_, _| b"+PONG\r\n".to_vec());
+    let port = node.endpoint.to_string().rsplit(':').next().unwrap().to_owned();
+    let ways: [&[&str]; 6] = [
+        &["-t", "ping_inline", "--json-out-file", "/not there/x"],
+        &["-t", "ping_inline", "--hdr-file-prefix", "/not there/x"],
+        &["--memtier", "--json-out-file", "/not there/x"],
+        &["--memtier", "--out-file", "/not there/x"],
+        &["expire", "--json-out-file", "/not there/x"],
+        &["sweep", "--server", "/not there/server", "--output", "/not there/x"],
+    ];
+    for way in ways {
+        let is_named = ["--memtier", "expire", "sweep"].contains(&way[0]);
+        let (name, rest) = way.split_at(usize::from(is_named));
+        let option = if name == ["sweep"] { "--port" } else { "-p" };
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_bobbin-benchmark"));
+        let output = command.args(name).args([option, &port]).args(rest).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{way:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.starts_with("Cannot write /not there/x"), "{way:?}: {error}");
+    }
+    assert_eq!(connections.load(SeqCst), 0);
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{DriveFailure, table, unreadable, write_file};
 use crate::{
     options::{Common, Flag, Grammar, positive, set},
-    page::HtmlPage,
+    page::{DOUBT, ERRORS, HtmlPage},
     provenance,
     statistics::{self, ConfidenceInterval, ROUNDS_MAX},
 };
@@ -119,6 +119,10 @@ struct Test {
     p99_ms: Option<f64>,
     /// Requests that had no reply.
     unanswered: u64,
+    /// Replies that were errors.
+    errors: u64,
+    /// Replies that only said where in the cluster to ask.
+    redirections: u64,
 }
 
 fn read(path: &str) -> Result<Results, DriveFailure> {
@@ -140,6 +144,7 @@ fn test(value: &Value) -> Option<Test> {
     };
     let rates = numbers(&value["rates"], Value::as_f64);
     let seconds = numbers(&value["series"], |second| second["rate"].as_f64());
+    let count = |name: &str| value[name].as_u64().unwrap_or(0);
     let are_seconds = rates.len() < 2;
     Some(Test {
         title: value["test"].as_str()?.to_owned(),
@@ -147,7 +152,9 @@ fn test(value: &Value) -> Option<Test> {
         samples: if are_seconds { seconds } else { rates },
         are_seconds,
         p99_ms: value["latency_ms"]["p99"].as_f64(),
-        unanswered: value["unanswered"].as_u64().unwrap_or(0),
+        unanswered: count("unanswered"),
+        errors: count("errors"),
+        redirections: count("moved") + count("asked"),
     })
 }
 
@@ -164,6 +171,9 @@ struct Comparison {
     p99_ratio: Option<f64>,
     is_doubtful: bool,
     unanswered: u64,
+    /// Error replies, before and after.
+    errors: (u64, u64),
+    redirections: u64,
 }
 
 impl Comparison {
@@ -185,11 +195,15 @@ impl Comparison {
             p99_ratio: p99.map(|(before, after)| after / before),
             is_doubtful: is_doubtful(before) || is_doubtful(after),
             unanswered: before.unanswered + after.unanswered,
+            errors: (before.errors, after.errors),
+            redirections: before.redirections + after.redirections,
         }
     }
 
+    /// A server that answers with errors does other work than was asked for: nobody wins then.
     fn verdict(&self) -> &'static str {
         match self.interval {
+            _ if self.errors != (0, 0) => FAILED,
             Some(ConfidenceInterval { low, .. }) if low > 1.0 => FASTER,
             Some(ConfidenceInterval { high, .. }) if high < 1.0 => SLOWER,
             Some(_) => "no difference shown",
@@ -206,11 +220,12 @@ impl Comparison {
             None if self.interval.is_some() => format!("over {ROUNDS_MAX}"),
             None => "-".into(),
         };
-        let doubt = if self.is_doubtful { crate::page::DOUBT } else { "" };
+        let doubt = if self.is_doubtful { DOUBT } else { "" };
+        let mark = |errors| if errors > 0 { ERRORS } else { "" };
         vec![
             self.title.clone(),
-            format!("{:.0}", self.rates.0),
-            format!("{:.0}", self.rates.1),
+            format!("{:.0}{}", self.rates.0, mark(self.errors.0)),
+            format!("{:.0}{}", self.rates.1, mark(self.errors.1)),
             format!("{:.3}", self.ratio),
             self.interval.map_or_else(|| "-".into(), interval),
             format!("{before}, {after}{unit}"),
@@ -226,15 +241,20 @@ fn conclusions(comparisons: &[Comparison], difference: f64) -> Vec<String> {
     let count = |verdict: &str| comparisons.iter().filter(|c| c.verdict() == verdict).count();
     let all = comparisons.len();
     let (faster, slower, unknown) = (count(FASTER), count(SLOWER), count(UNKNOWN));
-    let rest = all - faster - slower - unknown;
+    let failed = count(FAILED);
+    let rest = all - faster - slower - unknown - failed;
     let tests = if all == 1 { "test" } else { "tests" };
     let mut lines = vec![format!(
         "Of {all} {tests} the second file is faster in {faster} and slower in {slower}; {rest} \
-         show{} no difference{}.",
+         show{} no difference{}{}.",
         if rest == 1 { "s" } else { "" },
         match unknown {
             0 => String::new(),
             _ => format!(", and of {unknown} it is not known"),
+        },
+        match failed {
+            0 => String::new(),
+            _ => format!("; of {failed} nothing is said, for there were error replies"),
         }
     )];
     let percent = difference * 100.0;
@@ -267,23 +287,51 @@ fn conclusions(comparisons: &[Comparison], difference: f64) -> Vec<String> {
                 .into(),
         );
     }
-    let doubtful = comparisons.iter().filter(|comparison| comparison.is_doubtful).count();
-    if doubtful > 0 {
-        lines.push(format!(
-            "Warning: in {doubtful} of {all} {tests} the rounds of a file disagree (marked{}): its \
-             fastest and slowest are more than {:.0}% of the median apart.",
-            crate::page::DOUBT,
-            statistics::SPREAD_MAX * 100.0
-        ));
-    }
-    let stalled = comparisons.iter().filter(|comparison| comparison.unanswered > 0).count();
-    if stalled > 0 {
-        lines.push(format!(
-            "Warning: in {stalled} of {all} {tests} requests had waited for long and had no \
-             reply at the end: a server may have stood still, or not have kept up."
-        ));
-    }
+    lines.extend(warnings(comparisons));
     lines
+}
+
+/// What makes results doubtful, each with the number of tests.
+fn warnings(comparisons: &[Comparison]) -> Vec<String> {
+    let all = comparisons.len();
+    let tests = if all == 1 { "test" } else { "tests" };
+    let warning = |of: fn(&Comparison) -> bool, what: &str| {
+        let count = comparisons.iter().filter(|comparison| of(comparison)).count();
+        (count > 0).then(|| format!("Warning: in {count} of {all} {tests} {what}"))
+    };
+    let (before, after) = comparisons.iter().fold((0, 0), |(before, after), comparison| {
+        (before + comparison.errors.0, after + comparison.errors.1)
+    });
+    [
+        warning(
+            |comparison| comparison.errors != (0, 0),
+            &format!(
+                "replies were errors (marked{ERRORS}), {before} in the first file and {after} in \
+                 the second: an error may be quicker than what was asked for."
+            ),
+        ),
+        warning(
+            |comparison| comparison.redirections > 0,
+            "replies were redirections, of requests for slots that other nodes have: they count as \
+             requests, and were not sent again.",
+        ),
+        warning(
+            |comparison| comparison.is_doubtful,
+            &format!(
+                "the rounds of a file disagree (marked{DOUBT}): its fastest and slowest are more \
+                 than {:.0}% of the median apart.",
+                statistics::SPREAD_MAX * 100.0
+            ),
+        ),
+        warning(
+            |comparison| comparison.unanswered > 0,
+            "requests had waited for long and had no reply at the end: a server may have stood \
+             still, or not have kept up.",
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 const HEAD: [&str; 9] = [
@@ -300,6 +348,7 @@ const HEAD: [&str; 9] = [
 const FASTER: &str = "faster";
 const SLOWER: &str = "slower";
 const UNKNOWN: &str = "not known";
+const FAILED: &str = "error replies";
 
 #[cfg(test)]
 mod tests {
@@ -313,7 +362,34 @@ mod tests {
             are_seconds,
             p99_ms: Some(2.0),
             unanswered: 0,
+            errors: 0,
+            redirections: 0,
         }
+    }
+
+    #[test]
+    fn errors_do_not_win() {
+        let before = of("GET", &[100.0, 102.0, 98.0], false);
+        let mut after = of("GET", &[200.0, 204.0, 196.0], false);
+        let good = Comparison::new(&before, &after, 0.05);
+        (after.errors, after.redirections) = (600, 3);
+        let failed = Comparison::new(&before, &after, 0.05);
+        assert_eq!(failed.row()[1..4], ["100", "200 !", "2.000"]);
+        assert_eq!(failed.row()[8], "error replies");
+        let lines = conclusions(&[good, failed], 0.05);
+        assert_eq!(
+            lines[0],
+            "Of 2 tests the second file is faster in 1 and slower in 0; 0 show no difference; of 1 \
+             nothing is said, for there were error replies."
+        );
+        assert!(
+            lines[2].starts_with(
+                "Warning: in 1 of 2 tests replies were errors (marked !), 0 in the first file and \
+                 600 in the second"
+            ),
+            "{lines:?}"
+        );
+        assert!(lines[3].starts_with("Warning: in 1 of 2 tests replies were redir"), "{lines:?}");
     }
 
     #[test]

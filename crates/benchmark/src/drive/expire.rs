@@ -10,9 +10,11 @@ use std::{
 use bobbin_client::RespClient;
 use serde_json::json;
 
-use super::{DriveFailure, write_file};
+use super::DriveFailure;
 use crate::{
+    interrupt::{self, INTERRUPT, TOO_EARLY},
     options::{Common, redis::RedisSettings},
+    output::OutputFile,
     provenance::Provenance,
     report::json::{document, round},
     server,
@@ -27,6 +29,7 @@ pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure
         )));
     }
     let count = settings.requests.unwrap_or(OPERATIONS);
+    let mut file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
     let provenance = Provenance::now();
     let mut client = server::connect(&settings.common)?;
     // A server that wants a password says so here. Of the long commands that follow it would say
@@ -39,8 +42,12 @@ pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure
         say_line!("{:<34} {:>9} {:>12} {:>16}", "", "seconds", "per second", "others waited");
     }
     let mut results = Vec::new();
+    interrupt::watch_signals()?;
     for measurement in MEASUREMENTS {
-        let (time, waited) = measurement.run(&settings.common, &mut client, count)?;
+        let (time, waited) = match measurement.run(&settings.common, &mut client, count) {
+            Err(_) if INTERRUPT.is_raised() && !results.is_empty() => break,
+            measured => measured?,
+        };
         let (seconds, waited_ms) = (time.as_secs_f64(), waited.as_secs_f64() * 1e3);
         let rate = count as f64 / seconds;
         if settings.csv {
@@ -60,10 +67,14 @@ pub fn run(settings: &RedisSettings, rest: &[String]) -> Result<(), DriveFailure
             "other_client_max_ms": round(waited_ms),
         }));
     }
-    if let Some(path) = &settings.common.json {
+    if let Some(file) = &mut file {
         let configuration =
             json!({ "server": server::place(&settings.common), "operations": count });
-        write_file(path, format!("{:#}\n", document(&provenance, configuration, results)))?;
+        let document = document(&provenance, configuration, results, INTERRUPT.is_raised());
+        file.write(format!("{document:#}\n"))?;
+    }
+    if INTERRUPT.is_raised() {
+        complain!("Interrupted before its end");
     }
     Ok(())
 }
@@ -145,9 +156,15 @@ impl Measurement {
             is_over.store(true, Relaxed);
             let waited = waited.join().unwrap_or_else(|_| Err("the other client failed".into()));
             Ok::<_, String>((time?, waited?))
-        })?;
-        self.remove(client, count)?;
-        Ok(result)
+        });
+        if INTERRUPT.is_raised() && self.in_transaction {
+            // It fails where the transaction is over.
+            let _ = server::call(client, &["DISCARD"]);
+        }
+        if result.is_ok() || INTERRUPT.is_raised() {
+            self.remove(client, count)?;
+        }
+        Ok(result?)
     }
 
     fn measure(&self, client: &mut RespClient, count: u64) -> Result<Duration, String> {
@@ -160,6 +177,9 @@ impl Measurement {
         }
         let mut sent = 0;
         while sent < count {
+            if INTERRUPT.is_raised() {
+                return Err(TOO_EARLY.into());
+            }
             let batch = self.batch.min(count - sent);
             for number in sent..sent + batch {
                 let key = self.key(number);

@@ -11,6 +11,7 @@ use bobbin_client::{ClientError, RespClient, Value};
 
 use super::{DriveFailure, redis::seed};
 use crate::{
+    interrupt::{self, INTERRUPT},
     options::redis::{FuzzLog, RedisSettings},
     server,
     workload::{Fuzz, ServerOptions, WorkloadRandom},
@@ -30,6 +31,7 @@ pub fn run(settings: &RedisSettings) -> Result<(), DriveFailure> {
          {seed}",
         settings.clients
     );
+    interrupt::watch_signals()?;
     let counts = Counts::default();
     let results: Vec<Result<(), String>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..settings.clients as u64)
@@ -88,7 +90,7 @@ fn converse(
     let started = Instant::now();
     for _ in 0..count {
         let is_late = settings.duration.is_some_and(|duration| started.elapsed() > duration);
-        if is_late || counts.is_over.load(Relaxed) {
+        if is_late || counts.is_over.load(Relaxed) || INTERRUPT.is_raised() {
             break;
         }
         let is_malformed = settings.fuzz.is_malformed && random.below(MALFORMED_ONE_IN) == 0;

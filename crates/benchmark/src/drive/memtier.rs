@@ -4,16 +4,18 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value, json};
 
-use super::{DriveFailure, measure, median, monitor, write_distribution, write_file};
+use super::{DriveFailure, check_distribution, measure, median, monitor, write_distribution};
 use crate::{
     engine::{
         ClassRecord, Greeting, LatencyHistogram, Limit, LoadOutcome, LoadRun, PATIENCE, Pace,
         ServerNode,
     },
+    interrupt::{self, INTERRUPT},
     options::{
         memtier::{AccessPattern, MemtierSettings, Requests, SizeRule},
         redis::ReadFrom,
     },
+    output::OutputFile,
     report::memtier as report,
     server,
     workload::{
@@ -31,6 +33,11 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
     }
     check(settings)?;
     let workload = workload(settings)?;
+    let mut out_file = settings.out_file.as_deref().map(OutputFile::open).transpose()?;
+    let mut json_file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
+    if let Some(prefix) = &settings.common.hdr_prefix {
+        check_distribution(&whole_run(prefix, 1))?;
+    }
     let nodes = server::nodes(&settings.common, ReadFrom::Primaries)?;
     let topology = server::topology(&settings.common, ReadFrom::Primaries);
     let greeting = server::greeting(&settings.common, false);
@@ -41,17 +48,9 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             .map_or(0, |now| now.as_nanos() as u64),
         (None, false) => SEED,
     };
-    let mut text = String::new();
-    if settings.show_configuration {
-        text += &format!("{settings:#?}\n");
-    }
-    text += &format!("{:<9} Threads\n", settings.threads);
-    text += &format!("{:<9} Connections per thread\n", settings.clients);
-    text += &match settings.test_time {
-        Some(seconds) => format!("{seconds:<9} Seconds\n\n\n"),
-        None => format!("{:<9} Requests per client\n\n\n", requests_each(settings)),
-    };
+    let mut text = introduction(settings);
     let mut runs = Vec::new();
+    interrupt::watch_signals()?;
     for number in 1..=settings.runs {
         let title = format!("RUN #{number}");
         let seed = seed.wrapping_add(number.into());
@@ -60,12 +59,18 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             ..job(settings, &workload, &nodes, &greeting, seed)
         };
         let started = SystemTime::now();
-        let outcome = measure(&job, &title, settings.common.hide_progress)?;
+        let outcome = match measure(&job, &title, settings.common.hide_progress) {
+            Err(_) if INTERRUPT.is_raised() && !runs.is_empty() => break,
+            measured => measured?,
+        };
         if let Some(error) = &outcome.first_error {
             complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
         write_distributions(settings, &outcome, number, started)?;
         runs.push((outcome, started));
+        if INTERRUPT.is_raised() {
+            break;
+        }
     }
     let mut document = Map::new();
     document.insert("configuration".into(), configuration(settings));
@@ -89,14 +94,29 @@ pub fn run(settings: &MemtierSettings, rest: &[String]) -> Result<(), DriveFailu
             outcome.cpu_us_per_request()
         );
     }
-    match &settings.out_file {
-        Some(path) => write_file(path, &text)?,
+    match &mut out_file {
+        Some(file) => file.write(&text)?,
         None => say!("{text}"),
     }
-    if let Some(path) = &settings.common.json {
-        write_file(path, format!("{:#}\n", Value::Object(document)))?;
+    if let Some(file) = &mut json_file {
+        file.write(format!("{:#}\n", Value::Object(document)))?;
     }
     Ok(())
+}
+
+/// What is above the tables.
+fn introduction(settings: &MemtierSettings) -> String {
+    let mut text = String::new();
+    if settings.show_configuration {
+        text += &format!("{settings:#?}\n");
+    }
+    text += &format!("{:<9} Threads\n", settings.threads);
+    text += &format!("{:<9} Connections per thread\n", settings.clients);
+    text += &match settings.test_time {
+        Some(seconds) => format!("{seconds:<9} Seconds\n\n\n"),
+        None => format!("{:<9} Requests per client\n\n\n", requests_each(settings)),
+    };
+    text
 }
 
 /// What is shown: the only run, or the best, the worst and the average of several.
@@ -166,6 +186,7 @@ fn job<'a>(
         seed,
         series: settings.common.json.is_some(),
         patience: PATIENCE,
+        interrupt: &INTERRUPT,
     }
 }
 
@@ -443,13 +464,18 @@ fn write_distributions(
     let write = |name: &str, title: &str, latencies: &LatencyHistogram| {
         write_distribution(name, title, latencies, started, outcome.elapsed)
     };
-    write(&format!("{prefix}_FULL_RUN_{run}"), "All commands", &outcome.latencies())?;
+    write(&whole_run(prefix, run), "All commands", &outcome.latencies())?;
     for class in outcome.classes.iter().filter(|class| class.requests > 0) {
         let ClassRecord { name, latencies, .. } = class;
         let file = super::file_name(&report::command_name(name));
         write(&format!("{prefix}_{file}_command_run_{run}"), name, latencies)?;
     }
     Ok(())
+}
+
+/// The name of a run's distribution of all commands.
+fn whole_run(prefix: &str, run: u32) -> String {
+    format!("{prefix}_FULL_RUN_{run}")
 }
 
 fn configuration(settings: &MemtierSettings) -> Value {

@@ -21,6 +21,7 @@ use bobbin_client::error_text;
 
 use crate::{
     engine::{LatencyHistogram, LoadOutcome, LoadRun, run},
+    output::OutputFile,
     report::{hdr_log, hdr_text, live::Live},
 };
 
@@ -68,9 +69,13 @@ pub(crate) fn write_distribution(
 }
 
 pub(crate) fn write_file(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), DriveFailure> {
-    std::fs::write(path, contents).map_err(|error| {
-        DriveFailure(format!("Cannot write {}: {}", path.display(), error_text(&error)))
-    })
+    Ok(OutputFile::open(path)?.write(contents)?)
+}
+
+/// Whether a distribution of this name can be written, before it is measured.
+pub(crate) fn check_distribution(name: &str) -> Result<(), DriveFailure> {
+    OutputFile::open(format!("{name}.txt").as_ref())?;
+    Ok(())
 }
 
 /// A file that cannot be read.

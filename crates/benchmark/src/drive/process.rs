@@ -2,20 +2,24 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use bobbin_client::error_text;
 
 use super::DriveFailure;
-use crate::{options::Common, provenance, server};
+use crate::{
+    children,
+    interrupt::{INTERRUPT, TOO_EARLY},
+    options::Common,
+    provenance, server,
+};
 
 /// A server of our own; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct ServerProcess {
-    child: Child,
-    folder: PathBuf,
+    id: u32,
     /// How it was called, as a shell takes it.
     command: String,
 }
@@ -38,7 +42,6 @@ impl ServerProcess {
             std::process::id(),
             common.port
         ));
-        std::fs::create_dir_all(&folder)?;
         let shown = program.display();
         let port = common.port.to_string();
         let own = ["--port", &port, "--bind", &common.host, "--save", "", "--appendonly", "no"];
@@ -46,19 +49,13 @@ impl ServerProcess {
         let words = [program.display().to_string()].into_iter().chain(own.clone());
         let words = words.chain(arguments.iter().cloned());
         let command = provenance::command_line(words);
-        let child = Command::new(program)
-            .args(own)
-            .arg("--dir")
-            .arg(&folder)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|error| {
-                DriveFailure(format!("Cannot start {shown}: {}", error_text(&error)))
-            })?;
-        let mut process = Self { child, folder, command };
+        let mut server = Command::new(program);
+        server.args(own).arg("--dir").arg(&folder).args(arguments);
+        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let id = children::start(&mut server, &folder).map_err(|error| {
+            DriveFailure(format!("Cannot start {shown}: {}", error_text(&error)))
+        })?;
+        let process = Self { id, command };
         let deadline = Instant::now() + START_MAX;
         loop {
             let answers = server::connect(common)
@@ -66,8 +63,11 @@ impl ServerProcess {
             if answers {
                 return Ok(process);
             }
-            if let Ok(Some(status)) = process.child.try_wait() {
+            if let Some(status) = children::ended(id) {
                 return Err(DriveFailure(format!("{shown} ended at once ({status})")));
+            }
+            if INTERRUPT.is_raised() {
+                return Err(DriveFailure(TOO_EARLY.into()));
             }
             if Instant::now() > deadline {
                 return Err(DriveFailure(format!("{shown} does not answer")));
@@ -81,15 +81,13 @@ impl ServerProcess {
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.child.id()
+        self.id
     }
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.folder);
+        children::end(self.id);
     }
 }
 

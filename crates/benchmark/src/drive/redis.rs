@@ -1,7 +1,7 @@
 //! The tests and commands of redis-benchmark's options.
 
 use std::{
-    io::{Read, Write},
+    io::Read,
     time::{Duration, SystemTime},
 };
 
@@ -11,10 +11,14 @@ use rustix::{
 };
 use serde_json::{Value, json};
 
-use super::{DriveFailure, file_name, measure, median, unreadable, write_distribution, write_file};
+use super::{
+    DriveFailure, check_distribution, file_name, measure, median, unreadable, write_distribution,
+};
 use crate::{
     engine::{Greeting, Limit, LoadOutcome, LoadRun, PATIENCE, Pace, ServerNode, Topology},
+    interrupt::{self, INTERRUPT},
     options::{Common, redis::RedisSettings},
+    output::{self, OutputFile},
     provenance::{self, Provenance},
     report::{json, redis as report},
     server,
@@ -39,27 +43,42 @@ pub fn run(settings: &RedisSettings, command: &[String]) -> Result<(), DriveFail
         complain!("Warning: the tests of -t are passed over, there is a command");
     }
     let mut loads = loads(settings, command)?;
+    let mut file = settings.common.json.as_deref().map(OutputFile::open).transpose()?;
+    for load in &loads {
+        load.distribution(&settings.common).as_deref().map_or(Ok(()), check_distribution)?;
+    }
     let provenance = Provenance::now();
     let bench = Bench::new(settings)?;
     if settings.idle {
         return bench.idle();
     }
     if settings.csv {
-        say!("{}", report::csv_header(settings.common.open_loop.is_some()));
+        let is_open = settings.common.open_loop.is_some();
+        say!("{}", report::csv_header(is_open, settings.common.cluster));
     }
+    interrupt::watch_signals()?;
     loop {
         let mut results = Vec::new();
         for load in &mut loads {
-            results.extend(bench.run(load)?);
+            match bench.run(load) {
+                Ok(result) => results.extend(result),
+                Err(DriveFailure(error)) if INTERRUPT.is_raised() => complain!("{error}"),
+                Err(failure) => return Err(failure),
+            }
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         if !settings.csv && command.is_empty() && settings.command_file.is_none() {
             say_line!();
         }
-        if let Some(path) = &settings.common.json {
-            let document = json::document(&provenance, bench.configuration(), results);
-            write_file(path, format!("{document:#}\n"))?;
+        if let Some(file) = &mut file {
+            let is_interrupted = INTERRUPT.is_raised();
+            let document =
+                json::document(&provenance, bench.configuration(), results, is_interrupted);
+            file.write(format!("{document:#}\n"))?;
         }
-        if !settings.for_ever {
+        if !settings.for_ever || INTERRUPT.is_raised() {
             return Ok(());
         }
     }
@@ -73,6 +92,14 @@ pub(super) struct Load {
     preparation: Option<Vec<Vec<u8>>>,
     /// A test that nobody named may be left out when the server lacks its command.
     is_optional: bool,
+}
+
+impl Load {
+    /// What its distribution is called, where that is wanted.
+    fn distribution(&self, common: &Common) -> Option<String> {
+        let prefix = common.hdr_prefix.as_ref()?;
+        Some(format!("{prefix}{}", file_name(&self.title)))
+    }
 }
 
 /// What all tests of one call have in common.
@@ -133,12 +160,14 @@ impl<'a> Bench<'a> {
             Err(failure) => return Err(failure),
         };
         let rates: Vec<f64> = outcomes.iter().map(LoadOutcome::rate).collect();
-        let outcome = &outcomes[median(&rates)];
-        self.report(load, outcome, &rates)?;
-        Ok(settings.common.json.is_some().then(|| json::test(&load.title, outcome, &rates)))
+        let mut outcome = outcomes[median(&rates)].clone();
+        outcome.is_interrupted |= outcomes.len() < settings.runs as usize;
+        self.report(load, &outcome, &rates)?;
+        Ok(settings.common.json.is_some().then(|| json::test(&load.title, &outcome, &rates)))
     }
 
-    /// Measures one load as often as it was asked for.
+    /// Measures one load as often as it was asked for, but not after an interruption. A run that
+    /// was interrupted is there only if no other is.
     pub(super) fn measure(&self, load: &Load) -> Result<Vec<LoadOutcome>, DriveFailure> {
         let settings = self.settings;
         if let Some(command) = &load.preparation {
@@ -148,17 +177,26 @@ impl<'a> Bench<'a> {
         }
         let job = self.job(load);
         let hidden = settings.common.hide_progress || settings.csv;
-        (0..settings.runs).map(|_| measure(&job, &load.title, hidden)).collect()
+        let mut outcomes = Vec::new();
+        for _ in 0..settings.runs {
+            match measure(&job, &load.title, hidden) {
+                Err(_) if INTERRUPT.is_raised() && !outcomes.is_empty() => break,
+                Ok(outcome) if outcome.is_interrupted && !outcomes.is_empty() => break,
+                measured => outcomes.push(measured?),
+            }
+            if INTERRUPT.is_raised() {
+                break;
+            }
+        }
+        Ok(outcomes)
     }
 
     fn job<'b>(&'b self, load: &'b Load) -> LoadRun<'b> {
         let settings = self.settings;
-        let replies = load.workload.templates.iter().map(|template| template.replies).max();
-        let replies = u64::from(replies.unwrap_or(1).max(1));
         let limit = match settings.duration {
             Some(duration) => Limit::Time(duration),
             // A request of several commands counts as each of them.
-            None => Limit::Total(settings.requests.unwrap_or(REQUESTS).div_ceil(replies)),
+            None => Limit::Total(settings.requests.unwrap_or(REQUESTS)),
         };
         let pace = match (settings.common.open_loop, settings.rate) {
             (Some(per_second), _) => Pace::Open { per_second, arrivals: settings.common.arrivals },
@@ -181,6 +219,7 @@ impl<'a> Bench<'a> {
             seed: self.seed,
             series: settings.common.json.is_some(),
             patience: PATIENCE,
+            interrupt: &INTERRUPT,
         }
     }
 
@@ -218,17 +257,18 @@ impl<'a> Bench<'a> {
                 text.push('\n');
             }
         }
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(text.as_bytes())?;
-        stdout.flush()?;
+        say!("{text}");
+        output::flush();
         if settings.csv && !header.is_open && outcome.unanswered > 0 {
             complain!("{}: {} without reply at the end", load.title, outcome.unanswered);
+        }
+        if settings.csv && outcome.is_interrupted {
+            complain!("{}: interrupted before its end", load.title);
         }
         if let Some(error) = &outcome.first_error {
             complain!("Error from server: {error} (and {} in all)", outcome.errors());
         }
-        if let Some(prefix) = &settings.common.hdr_prefix {
-            let name = format!("{prefix}{}", file_name(&load.title));
+        if let Some(name) = load.distribution(&settings.common) {
             let started = SystemTime::now() - outcome.elapsed;
             write_distribution(&name, &load.title, &outcome.latencies(), started, outcome.elapsed)?;
         }

@@ -21,7 +21,10 @@ pub use endpoint::Endpoint;
 pub use record::{ClassRecord, LatencyHistogram, Second, latencies};
 pub use replies::{Counted, ReplyCounter, ReplyKind};
 
-use crate::workload::{TAG_LEN, Workload};
+use crate::{
+    interrupt::{Interrupt, TOO_EARLY},
+    workload::{TAG_LEN, Workload},
+};
 use shared::RunState;
 
 /// One measurement.
@@ -52,6 +55,8 @@ pub struct LoadRun<'a> {
     pub series: bool,
     /// How long an open loop waits for replies when nothing more is due.
     pub patience: Duration,
+    /// When this is raised the run ends as though its time were up.
+    pub interrupt: &'a Interrupt,
 }
 
 /// A server that connections go to.
@@ -87,7 +92,7 @@ impl Greeting {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Limit {
-    /// Requests over all connections. One of several commands is one request.
+    /// Commands over all connections. The last request may have more of them than are left.
     Total(u64),
     /// Requests on each connection.
     Each(u64),
@@ -131,6 +136,8 @@ pub struct LoadOutcome {
     pub warm_up_requests: u64,
     /// Processor time that sending and receiving took, of all threads, without the warm-up.
     pub cpu: Duration,
+    /// The run was ended before it had done what it should.
+    pub is_interrupted: bool,
 }
 
 impl LoadOutcome {
@@ -152,9 +159,19 @@ impl LoadOutcome {
         self.classes.iter().map(|class| class.found).sum()
     }
 
-    /// Replies that only said where in the cluster to ask.
+    /// Replies that said that a slot is elsewhere.
+    pub fn moved(&self) -> u64 {
+        self.classes.iter().map(|class| class.moved).sum()
+    }
+
+    /// Replies that said that a slot is on its way.
+    pub fn asked(&self) -> u64 {
+        self.classes.iter().map(|class| class.asked).sum()
+    }
+
+    /// Replies that only said where in the cluster to ask. Their requests are counted like others.
     pub fn redirections(&self) -> u64 {
-        self.classes.iter().map(|class| class.moved + class.asked).sum()
+        self.moved() + self.asked()
     }
 
     /// Adds another run of the same workload, as if it had followed this one.
@@ -169,6 +186,7 @@ impl LoadOutcome {
         self.cpu += other.cpu;
         self.unanswered += other.unanswered;
         self.warm_up_requests += other.warm_up_requests;
+        self.is_interrupted |= other.is_interrupted;
         self.first_error = self.first_error.take().or_else(|| other.first_error.clone());
     }
 
@@ -220,6 +238,8 @@ pub enum EngineError {
     Protocol(String),
     Overload(String),
     System(String),
+    /// Somebody wanted the end before the connections stood.
+    Interrupted,
 }
 
 impl fmt::Display for EngineError {
@@ -232,6 +252,7 @@ impl fmt::Display for EngineError {
             | Self::Protocol(text)
             | Self::Overload(text)
             | Self::System(text) => f.write_str(text),
+            Self::Interrupted => f.write_str(TOO_EARLY),
         }
     }
 }
@@ -271,6 +292,7 @@ pub fn run(
         if let Some(error) = shared.failure() {
             return Err(error);
         }
+        watcher.end();
         let mut outcome = record::merge(job.workload, records);
         outcome.seconds = watcher.seconds;
         Ok(outcome)
@@ -323,6 +345,7 @@ impl<'a> Watcher<'a> {
         let requests = self.shared.requests();
         let interval = self.shared.take_interval();
         record::add(&mut self.second, &interval);
+        self.close_second(counts_from, now, requests);
         let elapsed = now - started;
         if let Some(watch) = watch {
             let since = |(then, count): (Instant, u64)| {
@@ -338,25 +361,43 @@ impl<'a> Watcher<'a> {
             });
         }
         self.last = (now, requests);
-        let whole = now.saturating_duration_since(self.last_second.0);
-        let is_due = match self.job.limit {
-            Limit::Time(time) => now < counts_from + time + LOOK_EVERY,
-            Limit::Total(_) | Limit::Each(_) => true,
+    }
+
+    /// The threads have brought their records: what they saw since the last look may make another
+    /// second.
+    fn end(&mut self) {
+        let Some(started) = self.shared.started() else { return };
+        let counts_from = started + self.job.warm_up;
+        self.last_second.0 = self.last_second.0.max(counts_from);
+        record::add(&mut self.second, &self.shared.take_interval());
+        self.close_second(counts_from, Instant::now(), self.shared.requests());
+    }
+
+    /// Keeps a second that is over. One that the end of the run cut short is kept where little of
+    /// it is missing.
+    fn close_second(&mut self, counts_from: Instant, now: Instant, requests: u64) {
+        let until = match self.job.limit {
+            Limit::Time(time) => now.min(counts_from + time),
+            Limit::Total(_) | Limit::Each(_) => now,
         };
-        if self.job.series && is_due && whole >= SECOND - LOOK_EVERY / 2 {
+        let whole = until.saturating_duration_since(self.last_second.0);
+        if self.job.series && whole >= SECOND - LOOK_EVERY / 2 {
             let count = requests - self.last_second.1;
-            self.seconds.push(Second::new(now - counts_from, whole, count, &self.second));
+            self.seconds.push(Second::new(until - counts_from, whole, count, &self.second));
             self.second.reset();
-            self.last_second = (now, requests);
+            self.last_second = (until, requests);
         }
     }
 
     fn done(&self, elapsed: Duration, requests: u64) -> f64 {
         // What is counted are replies, of which a request may bring several.
-        let sent = || requests as f64 / self.job.workload.replies_per_request().max(1.0);
+        let replies = requests as f64;
         let done = match self.job.limit {
-            Limit::Total(total) => sent() / total as f64,
-            Limit::Each(each) => sent() / (each as f64 * self.job.connections as f64),
+            Limit::Total(total) => replies / total as f64,
+            Limit::Each(each) => {
+                let each = each as f64 * self.job.workload.replies_per_request().max(1.0);
+                replies / (each * self.job.connections as f64)
+            }
             Limit::Time(time) => {
                 elapsed.as_secs_f64() / (time + self.job.warm_up).as_secs_f64().max(1e-9)
             }

@@ -54,6 +54,7 @@ pub(super) struct ThreadRecord {
     pub(super) unanswered: u64,
     pub(super) warm_up_requests: u64,
     pub(super) cpu: Duration,
+    pub(super) is_interrupted: bool,
 }
 
 impl ThreadRecord {
@@ -67,6 +68,7 @@ impl ThreadRecord {
             unanswered: 0,
             warm_up_requests: 0,
             cpu: Duration::ZERO,
+            is_interrupted: false,
         }
     }
 }
@@ -145,6 +147,7 @@ pub(super) fn merge(workload: &Workload, records: Vec<ThreadRecord>) -> LoadOutc
         whole.unanswered += record.unanswered;
         whole.warm_up_requests += record.warm_up_requests;
         whole.cpu += record.cpu;
+        whole.is_interrupted |= record.is_interrupted;
     }
     let until_ns = whole.last_reply_ns.max(whole.planned_ns);
     LoadOutcome {
@@ -155,6 +158,7 @@ pub(super) fn merge(workload: &Workload, records: Vec<ThreadRecord>) -> LoadOutc
         unanswered: whole.unanswered,
         warm_up_requests: whole.warm_up_requests,
         cpu: whole.cpu,
+        is_interrupted: whole.is_interrupted,
     }
 }
 

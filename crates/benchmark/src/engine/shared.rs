@@ -17,6 +17,8 @@ pub(super) struct RunState {
     pub(super) connected: Barrier,
     /// Requests handed out to threads.
     issued: AtomicU64,
+    /// Commands handed out to threads, where requests differ in how many they have.
+    issued_commands: AtomicU64,
     stop: AtomicBool,
     failure: Mutex<Option<EngineError>>,
     cells: Vec<Cell>,
@@ -47,6 +49,7 @@ impl RunState {
             clock: Instant::now(),
             connected: Barrier::new(threads),
             issued: AtomicU64::new(0),
+            issued_commands: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             failure: Mutex::new(None),
             cells: (0..threads).map(|_| Cell::default()).collect(),
@@ -99,6 +102,36 @@ impl RunState {
             let count = (share / pipeline * pipeline).max(pipeline).min(left);
             match self.issued.compare_exchange_weak(issued, issued + count, Relaxed, Relaxed) {
                 Ok(_) => return issued..issued + count,
+                Err(now) => issued = now,
+            }
+        }
+    }
+
+    /// The indexes of requests that the calling thread may send, of those that it has drawn; each
+    /// has as many commands as `drawn` says. A request may go as long as fewer than `total`
+    /// commands have gone before it, so only the last one of all can bring more than that.
+    pub(super) fn lease_commands(
+        &self,
+        total: u64,
+        drawn: impl Iterator<Item = u64> + Clone,
+    ) -> std::ops::Range<u64> {
+        let mut issued = self.issued_commands.load(Relaxed);
+        loop {
+            let (mut commands, mut requests) = (issued, 0);
+            for count in drawn.clone() {
+                if commands >= total {
+                    break;
+                }
+                commands += count;
+                requests += 1;
+            }
+            let exchange =
+                self.issued_commands.compare_exchange_weak(issued, commands, Relaxed, Relaxed);
+            match exchange {
+                Ok(_) => {
+                    let start = self.issued.fetch_add(requests, Relaxed);
+                    return start..start + requests;
+                }
                 Err(now) => issued = now,
             }
         }
@@ -195,6 +228,16 @@ const LEASE_MAX: u64 = 1024;
 mod tests {
     use super::*;
     use crate::engine::Endpoint;
+
+    #[test]
+    fn only_the_last_request_has_commands_beyond_the_total() {
+        let shared = RunState::new(2, [].into(), false);
+        let lease = |drawn: &[u64]| shared.lease_commands(10, drawn.iter().copied());
+        assert_eq!(lease(&[1, 4, 1]), 0..3);
+        assert_eq!(lease(&[3]), 3..4);
+        assert_eq!(lease(&[4, 1]), 4..5, "of 10 commands 9 had gone");
+        assert_eq!(lease(&[1, 1]), 5..5);
+    }
 
     #[test]
     fn nodes_keep_their_places() {

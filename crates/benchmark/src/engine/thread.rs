@@ -50,6 +50,24 @@ pub(super) fn drive(
     thread.record
 }
 
+/// What there is to send of a load, over all threads.
+#[derive(Clone, Copy)]
+enum Budget {
+    Requests(u64),
+    /// Of requests that differ in how many commands they have.
+    Commands(u64),
+}
+
+impl Budget {
+    fn of(job: &LoadRun<'_>) -> Self {
+        match (job.limit, job.workload.commands_each()) {
+            (Limit::Total(total), Some(each)) => Self::Requests(total.div_ceil(each.max(1))),
+            (Limit::Total(total), None) => Self::Commands(total),
+            (Limit::Each(_) | Limit::Time(_), _) => Self::Requests(u64::MAX),
+        }
+    }
+}
+
 /// One thread that sends and measures.
 ///
 /// It has many fields, as what other loops pass along as arguments lies here.
@@ -64,6 +82,7 @@ struct Thread<'a> {
     /// What the buffer means, where it came over TLS.
     plain: Vec<u8>,
     record: ThreadRecord,
+    budget: Budget,
     /// Indexes of requests that this thread may send.
     lease: Range<u64>,
     /// Requests sent in the warm-up, which have indexes of their own.
@@ -119,6 +138,7 @@ impl<'a> Thread<'a> {
             buffer: vec![0; BUFFER_LEN],
             plain: Vec::new(),
             record: ThreadRecord::new(job.workload),
+            budget: Budget::of(job),
             lease: 0..0,
             uncounted: 0,
             schedule,
@@ -142,6 +162,9 @@ impl<'a> Thread<'a> {
         while !self.connections.iter().all(LoadConnection::is_up) {
             if self.shared.is_stopped() {
                 return Ok(());
+            }
+            if self.job.interrupt.is_raised() {
+                return Err(EngineError::Interrupted);
             }
             if self.shared.now_ns() > give_up_ns {
                 let late = self.connections.iter().find(|connection| !connection.is_up());
@@ -191,6 +214,10 @@ impl<'a> Thread<'a> {
             if cpu_before.is_none() && self.shared.now_ns() >= self.record.from_ns {
                 cpu_before = Some(thread_cpu());
             }
+            if self.job.interrupt.is_raised() {
+                self.record.is_interrupted = true;
+                self.deadline_ns = self.deadline_ns.min(self.shared.now_ns());
+            }
             self.release()?;
             if !self.is_open() && self.active == 0 {
                 break;
@@ -200,6 +227,9 @@ impl<'a> Thread<'a> {
             if self.shared.now_ns() >= self.deadline_ns {
                 self.end_of_time();
             }
+        }
+        if let Some(interval) = &self.interval {
+            self.shared.give(interval);
         }
         self.count_unanswered();
         self.record.warm_up_requests = self.uncounted;
@@ -404,7 +434,7 @@ impl<'a> Thread<'a> {
             false => connection.until_reconnect,
         };
         let want = (self.job.pipeline as u64).min(connection.left).min(before_reconnect);
-        let requests = self.take(want, now);
+        let requests = self.take(index, want, now);
         let count = requests.end - requests.start;
         if count == 0 {
             self.active -= 1;
@@ -457,13 +487,15 @@ impl<'a> Thread<'a> {
     fn release_open(&mut self, now: u64) -> Result<(), EngineError> {
         for _ in 0..RELEASES_MAX {
             let Some(due) = self.schedule.as_ref().map(SendSchedule::next_ns) else { break };
-            if due > now || self.active == 0 {
+            // What is due after the end is not waited for when the end has come.
+            if due > now && now < self.deadline_ns || self.active == 0 {
                 break;
             }
+            let index = self.turn % self.connections.len();
             let requests = if due >= self.deadline_ns {
                 0..0
             } else {
-                self.take(self.job.pipeline as u64, due)
+                self.take(index, self.job.pipeline as u64, due)
             };
             if requests.is_empty() {
                 self.deadline_ns = self.deadline_ns.min(due);
@@ -474,7 +506,6 @@ impl<'a> Thread<'a> {
             if let Some(schedule) = &mut self.schedule {
                 schedule.advance(requests.end - requests.start);
             }
-            let index = self.turn % self.connections.len();
             self.turn += 1;
             let connection = &mut self.connections[index];
             if connection.sent == connection.end {
@@ -506,18 +537,22 @@ impl<'a> Thread<'a> {
         Ok(())
     }
 
-    /// The indexes of up to `want` requests that may be sent at `now`.
+    /// The indexes of up to `want` requests that the connection `index` may send at `now`.
     #[inline]
-    fn take(&mut self, want: u64, now: u64) -> Range<u64> {
+    fn take(&mut self, index: usize, want: u64, now: u64) -> Range<u64> {
         if now < self.record.from_ns {
             self.uncounted += want;
             return self.uncounted - want..self.uncounted;
         }
+        let total = match self.budget {
+            Budget::Requests(total) => total,
+            Budget::Commands(total) => {
+                let state = &mut self.connections[index].state;
+                let drawn = self.job.workload.draw_ahead(state, want as usize);
+                return self.shared.lease_commands(total, drawn);
+            }
+        };
         if self.lease.is_empty() {
-            let total = match self.job.limit {
-                Limit::Total(total) => total,
-                Limit::Each(_) | Limit::Time(_) => u64::MAX,
-            };
             self.lease = self.shared.lease(total, self.job.pipeline as u64);
         }
         let start = self.lease.start;
@@ -595,7 +630,11 @@ impl<'a> Thread<'a> {
     /// The time is up: a closed loop ends at once, an open one waits for the replies to all that
     /// was due, within reason.
     fn end_of_time(&mut self) {
-        let patience_ns = if self.is_open() { nanoseconds(self.job.patience) } else { 0 };
+        let patience = match self.record.is_interrupted {
+            true => self.job.patience.min(INTERRUPTED_PATIENCE),
+            false => self.job.patience,
+        };
+        let patience_ns = if self.is_open() { nanoseconds(patience) } else { 0 };
         self.is_over |= self.shared.now_ns() >= self.deadline_ns.saturating_add(patience_ns);
     }
 
@@ -751,6 +790,8 @@ const EVENTS_MAX: usize = 256;
 const BUFFER_LEN: usize = 256 * 1024;
 /// How late a thread may notice that others failed or that the time is up.
 const WAIT_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// How long an open loop waits for replies when somebody waits for its end.
+const INTERRUPTED_PATIENCE: Duration = Duration::from_millis(500);
 /// Due requests that are written before replies are looked at.
 const RELEASES_MAX: usize = 1024;
 /// Requests of an open loop without reply, for each thread.

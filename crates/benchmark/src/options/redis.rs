@@ -154,7 +154,8 @@ const FLAGS: &[Flag<RedisSettings>] = &[
     Flag {
         names: &["-n"],
         value: "requests",
-        help: "Requests in each test (default 100000).",
+        help: "Requests in each test (default 100000). One of several commands, with ';' between, \
+               counts as each of them.",
         apply: |settings, value| set(&mut settings.requests, Some(number(value, 1..)?)),
     },
     Flag {

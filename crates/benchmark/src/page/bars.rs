@@ -28,6 +28,8 @@ pub struct Bar {
     pub interval: Option<ConfidenceInterval>,
     /// The rounds behind the value disagree.
     pub is_doubtful: bool,
+    /// Some of the replies behind the value were errors.
+    pub has_errors: bool,
 }
 
 impl Bars {
@@ -58,6 +60,9 @@ impl Bar {
         }
         if self.is_doubtful {
             text += DOUBT;
+        }
+        if self.has_errors {
+            text += ERRORS;
         }
         text
     }
@@ -96,6 +101,8 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// What marks values whose rounds disagree.
 pub(crate) const DOUBT: &str = " ≠";
+/// What marks values behind which there are error replies.
+pub(crate) const ERRORS: &str = " !";
 pub(super) const COLOURS: usize = 6;
 
 #[cfg(test)]
@@ -110,6 +117,7 @@ mod tests {
             value,
             interval,
             is_doubtful,
+            has_errors: is_doubtful,
         };
         let whole = bar(80.0, Some(ConfidenceInterval { low: 60.0, high: 100.0 }), false);
         let half = bar(50.0, None, true);
@@ -119,7 +127,7 @@ mod tests {
         assert!(text.contains("<i style=\"width:80.0%;background:var(--c1)\"></i>"), "{text}");
         assert!(text.contains("<b style=\"left:60.0%;width:40.0%\"></b>"), "{text}");
         assert!(text.contains(">80 ±25%<") && text.contains("width:50.0%"), "{text}");
-        assert!(text.contains(">50 ≠<"), "{text}");
+        assert!(text.contains(">50 ≠ !<"), "{text}");
         // An interval that says nothing does not squeeze the bars.
         let wild = bar(10.0, Some(ConfidenceInterval { low: -500.0, high: 520.0 }), true);
         let group = BarGroup { name: String::new(), bars: vec![wild] };

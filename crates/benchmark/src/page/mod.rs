@@ -5,7 +5,7 @@ mod bars;
 mod chart;
 
 pub use bars::{Bar, BarGroup, Bars};
-pub(crate) use bars::{DOUBT, percent};
+pub(crate) use bars::{DOUBT, ERRORS, percent};
 pub use chart::{Axis, Chart, ChartLine};
 
 /// A page under construction.

@@ -30,8 +30,11 @@ pub fn test(title: &str, outcome: &LoadOutcome, rates: &[f64]) -> Value {
         "test": title,
         "requests": outcome.requests(),
         "errors": outcome.errors(),
+        "moved": outcome.moved(),
+        "asked": outcome.asked(),
         "nulls": outcome.nulls(),
         "unanswered": outcome.unanswered,
+        "interrupted": outcome.is_interrupted,
         "seconds": round(outcome.elapsed.as_secs_f64()),
         "rate": round(outcome.rate()),
         "rates": rates.iter().map(|rate| round(*rate)).collect::<Vec<_>>(),
@@ -42,13 +45,20 @@ pub fn test(title: &str, outcome: &LoadOutcome, rates: &[f64]) -> Value {
     })
 }
 
-/// A whole document of such tests.
-pub fn document(provenance: &Provenance, configuration: Value, tests: Vec<Value>) -> Value {
+/// A whole document of such tests. Of those that were asked for some are missing or not whole where
+/// it was interrupted.
+pub fn document(
+    provenance: &Provenance,
+    configuration: Value,
+    tests: Vec<Value>,
+    is_interrupted: bool,
+) -> Value {
     json!({
         "program": "bobbin-benchmark",
         "version": env!("CARGO_PKG_VERSION"),
         "provenance": provenance.json(),
         "configuration": configuration,
+        "interrupted": is_interrupted,
         "tests": tests,
     })
 }

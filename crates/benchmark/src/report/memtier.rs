@@ -31,6 +31,9 @@ pub fn text(settings: &MemtierSettings, title: &str, outcome: &LoadOutcome) -> S
         }
         text.push('\n');
     }
+    if outcome.is_interrupted {
+        text += "Interrupted before its end\n";
+    }
     if outcome.unanswered > 0 {
         text += &format!("Without reply at the end: {}\n", outcome.unanswered);
     }
@@ -56,7 +59,7 @@ pub fn json(settings: &MemtierSettings, outcome: &LoadOutcome, started: SystemTi
             "Finish time": (since + outcome.elapsed).as_millis() as u64,
             "Total duration": outcome.elapsed.as_millis() as u64,
             "Time unit": "MILLISECONDS",
-            "Interrupted": "false",
+            "Interrupted": outcome.is_interrupted.to_string(),
         }),
     );
     let all = outcome.latencies();

@@ -96,8 +96,79 @@ const MICROSECONDS_MAX: u64 = 600_000_000;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::latencies;
+    use crate::engine::{ClassRecord, LoadOutcome, latencies};
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+
+    /// A second with a hundred requests of one class.
+    pub(super) fn outcome() -> LoadOutcome {
+        let mut seen = latencies();
+        seen.record_n(1_000_000, 100).unwrap();
+        let class = ClassRecord {
+            name: "GET".into(),
+            requests: 100,
+            errors: 0,
+            moved: 0,
+            asked: 0,
+            found: 100,
+            nulls: 0,
+            sent_bytes: 1000,
+            received_bytes: 1000,
+            latencies: seen,
+        };
+        LoadOutcome {
+            classes: vec![class],
+            elapsed: Duration::from_secs(1),
+            seconds: Vec::new(),
+            first_error: None,
+            unanswered: 0,
+            warm_up_requests: 0,
+            cpu: Duration::ZERO,
+            is_interrupted: false,
+        }
+    }
+
+    #[test]
+    fn an_interrupted_run_says_so() {
+        let mut outcome = outcome();
+        let settings = crate::options::memtier::MemtierSettings::default();
+        let header = redis::tests::header();
+        for (is_interrupted, text) in [(false, "false"), (true, "true")] {
+            outcome.is_interrupted = is_interrupted;
+            let section = memtier::json(&settings, &outcome, SystemTime::UNIX_EPOCH);
+            assert_eq!(section["Runtime"]["Interrupted"], text);
+            assert_eq!(json::test("GET", &outcome, &[100.0])["interrupted"], is_interrupted);
+            for text in [
+                memtier::text(&settings, "ALL STATS", &outcome).to_lowercase(),
+                redis::summary(&header, &outcome),
+                redis::text(&header, &outcome),
+                redis::short(&header, &outcome),
+            ] {
+                assert_eq!(text.contains("interrupted"), is_interrupted, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn redirections_are_in_every_format() {
+        let mut outcome = outcome();
+        (outcome.classes[0].moved, outcome.classes[0].asked) = (3, 2);
+        let document = json::test("GET", &outcome, &[100.0]);
+        assert_eq!((&document["moved"], &document["asked"]), (&3.into(), &2.into()));
+        assert_eq!(document["requests"], 100, "they count");
+        let mut header = redis::tests::header();
+        for (is_open, cluster_nodes, end) in [
+            (false, None, ",\"1.000\"\n"),
+            (false, Some(3), ",\"1.000\",\"5\"\n"),
+            (true, Some(3), ",\"1.000\",\"0\",\"5\"\n"),
+        ] {
+            (header.is_open, header.cluster_nodes) = (is_open, cluster_nodes);
+            let line = redis::csv(&header, &outcome);
+            assert!(line.ends_with(end), "{line}");
+            let titles = redis::csv_header(is_open, cluster_nodes.is_some());
+            assert_eq!(titles.matches("\",\"").count(), line.matches("\",\"").count(), "{titles}");
+        }
+        assert!(redis::csv_header(false, true).ends_with("\"max_latency_ms\",\"redirections\"\n"));
+    }
 
     #[test]
     fn the_log_can_be_read() {

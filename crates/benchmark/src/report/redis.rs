@@ -105,6 +105,9 @@ fn completed(header: &ReportHeader, outcome: &LoadOutcome) -> String {
 
 fn faults(outcome: &LoadOutcome) -> String {
     let mut text = String::new();
+    if outcome.is_interrupted {
+        text += "  interrupted before its end\n";
+    }
     if outcome.errors() > 0 {
         text += &format!("  error replies: {}\n", outcome.errors());
     }
@@ -141,8 +144,10 @@ pub fn short(header: &ReportHeader, outcome: &LoadOutcome) -> String {
         0 => String::new(),
         count => format!(", {count} without reply"),
     };
+    let interrupted = if outcome.is_interrupted { ", interrupted" } else { "" };
+    let ends = format!("{unanswered}{interrupted}");
     let rate = outcome.rate();
-    format!("{}: {rate:.2} requests per second, p50={p50:.3} msec{unanswered}\n", header.title)
+    format!("{}: {rate:.2} requests per second, p50={p50:.3} msec{ends}\n", header.title)
 }
 
 /// A line of CSV.
@@ -154,6 +159,9 @@ pub fn csv(header: &ReportHeader, outcome: &LoadOutcome) -> String {
     if header.is_open {
         line += &format!(",\"{}\"", outcome.unanswered);
     }
+    if header.cluster_nodes.is_some() {
+        line += &format!(",\"{}\"", outcome.redirections());
+    }
     line + "\n"
 }
 
@@ -162,9 +170,12 @@ pub(crate) fn csv_text(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\"").replace('\n', "\\n").replace('\r', "\\r"))
 }
 
-/// The first line of CSV: redis-benchmark's, and one more column of an open loop, which it has not.
-pub fn csv_header(is_open: bool) -> String {
-    format!("{CSV_HEADER}{}\n", if is_open { ",\"unanswered\"" } else { "" })
+/// The first line of CSV: redis-benchmark's, one more column of an open loop, which it has not, and
+/// one of a cluster, whose redirections it does not count.
+pub fn csv_header(is_open: bool, is_cluster: bool) -> String {
+    let unanswered = if is_open { ",\"unanswered\"" } else { "" };
+    let redirections = if is_cluster { ",\"redirections\"" } else { "" };
+    format!("{CSV_HEADER}{unanswered}{redirections}\n")
 }
 
 const CSV_HEADER: &str = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\
@@ -186,8 +197,23 @@ fn line(percent: f64, value_ms: f64, count: u64) -> String {
 const FINE_US_MAX: u64 = 2000;
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    pub(in super::super) fn header() -> ReportHeader {
+        ReportHeader {
+            title: "GET".into(),
+            clients: 50,
+            payload_bytes: 3,
+            pipeline: 1,
+            keep_alive: true,
+            threads: 0,
+            cluster_nodes: None,
+            server: None,
+            digits: 3,
+            is_open: false,
+        }
+    }
 
     #[test]
     fn titles_are_one_cell_of_one_line() {

@@ -9,7 +9,7 @@ mod slots;
 mod suite;
 mod values;
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 pub use command::{PADDED_LEN, TAG_LEN, Template, TemplatePart};
 pub use fuzz::{Fuzz, ServerOptions};
@@ -57,6 +57,8 @@ pub struct WorkloadState {
     drawn: Vec<u64>,
     step: usize,
     step_left: u64,
+    /// Templates of the next requests, which were drawn before it was known whether they may go.
+    ahead: VecDeque<usize>,
     /// Requests of fixed length that lie in the output and need only be patched.
     prepared: usize,
     tags: Arc<[[u8; TAG_LEN]]>,
@@ -97,6 +99,27 @@ impl Workload {
         weights.iter().map(replies).sum::<f64>() / all.max(1) as f64
     }
 
+    /// How many commands each request has, where all have as many.
+    pub fn commands_each(&self) -> Option<u64> {
+        let first = self.templates.first()?.replies;
+        let is_alike = self.templates.iter().all(|template| template.replies == first);
+        is_alike.then_some(u64::from(first))
+    }
+
+    /// How many commands each of the next `count` requests has.
+    pub fn draw_ahead(
+        &self,
+        state: &mut WorkloadState,
+        count: usize,
+    ) -> impl Iterator<Item = u64> + Clone {
+        while state.ahead.len() < count {
+            let template = self.draw_template(state);
+            state.ahead.push_back(template);
+        }
+        let commands = |&index: &usize| u64::from(self.templates[index].replies);
+        state.ahead.iter().take(count).map(commands)
+    }
+
     /// The state of the connection `index` of `connections`. `tags` lead to its node of a cluster,
     /// and are empty without one.
     pub fn state(
@@ -113,6 +136,7 @@ impl Workload {
             drawn: vec![0; SLOTS_MAX],
             step: 0,
             step_left: self.first_repeat(),
+            ahead: VecDeque::new(),
             prepared: 0,
             slots: slots.then(|| Arc::new(SlotSet::of_tags(&tags))),
             tags,
@@ -176,6 +200,13 @@ impl Workload {
     }
 
     fn next_template(&self, state: &mut WorkloadState) -> usize {
+        match state.ahead.pop_front() {
+            Some(index) => index,
+            None => self.draw_template(state),
+        }
+    }
+
+    fn draw_template(&self, state: &mut WorkloadState) -> usize {
         match &self.order {
             TemplateOrder::Single => 0,
             TemplateOrder::Cycle(steps) => {

@@ -15,7 +15,7 @@ use rustix::{
     termios::{Winsize, tcsetwinsize},
 };
 
-use crate::common::{ask, bench, failure, integer, memtier, program, run_with, text_of};
+use crate::common::{ask, bench, failure, integer, memtier, program, run_with, scratch, text_of};
 
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
@@ -78,6 +78,17 @@ fn a_cluster_whose_slots_move() {
         failure(first, "--cluster -c 2 -t ping"),
         "The cluster has 3 nodes, so -c must be at least that"
     );
+    // One key is on one node, and two thirds of the connections are to others.
+    let file = scratch(first, "redirected.json");
+    let line = "--cluster -c 9 -n 900 --json-out-file ";
+    let csv = bench(first, &format!("--csv {line}{} GET one", file.display()));
+    assert!(csv.lines().next().unwrap().ends_with(",\"redirections\""), "{csv}");
+    let said = csv.trim_end().rsplit('"').nth(1).unwrap().parse::<u64>().unwrap();
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let test = &document["tests"][0];
+    assert!((1..900).contains(&said) && test["moved"] == said, "{csv} {test}");
+    assert_eq!((&test["requests"], &test["errors"]), (&900.into(), &0.into()));
     for node in &cluster.nodes {
         ask(node, "FLUSHALL");
     }

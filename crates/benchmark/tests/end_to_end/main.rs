@@ -3,5 +3,6 @@
 
 mod common;
 mod connections;
+mod interruptions;
 mod options;
 mod pages;

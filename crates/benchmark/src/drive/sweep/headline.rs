@@ -41,12 +41,21 @@ pub(super) fn headline(settings: &SweepSettings, results: &Results) -> Headline 
     }
     let with = format!("With {}", threads_title(most));
     if comparisons.is_empty() {
-        return Headline { sentence: plain(&with, name, &ours), details: Vec::new() };
+        let mut sentence = plain(&with, name, &ours);
+        if ours.iter().any(|cell| cell.errors > 0) {
+            sentence += " Replies were errors, so that says little.";
+        }
+        return Headline { sentence, details: Vec::new() };
     }
     let details = comparisons.iter().map(Comparison::detail).collect();
     let sentence = match comparisons.as_slice() {
         [Comparison { ratio, .. }] if results.servers.len() == 1 => {
-            if comparisons[0].is_shown() {
+            if comparisons[0].has_errors {
+                format!(
+                    "{name} has no comparison of {fewest} and {most} I/O threads, for replies were \
+                     errors."
+                )
+            } else if comparisons[0].is_shown() {
                 format!(
                     "{with}, {name} serves {ratio:.2} times as many requests a second as with {fewest}."
                 )
@@ -71,6 +80,8 @@ struct Comparison {
     lowest: (String, f64),
     highest: (String, f64),
     tests: usize,
+    /// One of the two had error replies, so that they did not do the same.
+    has_errors: bool,
 }
 
 impl Comparison {
@@ -107,6 +118,7 @@ impl Comparison {
             lowest: by_test.first()?.clone(),
             highest: by_test.last()?.clone(),
             tests: by_test.len(),
+            has_errors: pairs.iter().any(|(a, b)| a.errors + b.errors > 0),
         })
     }
 
@@ -131,13 +143,29 @@ impl Comparison {
                  {high:.2} times in {fast}"
             );
         }
-        text + "."
+        text + if self.has_errors { ". Replies were errors." } else { "." }
     }
 }
 
+/// What is said beside others, those left out with which a comparison would mislead.
 fn sentence(with: &str, name: &str, comparisons: &[Comparison]) -> String {
+    let (failed, good): (Vec<_>, Vec<_>) = comparisons.iter().partition(|c| c.has_errors);
+    let failed: Vec<&str> = failed.iter().map(|comparison| comparison.other.as_str()).collect();
+    let failed = failed.join(" and ");
+    if good.is_empty() {
+        return format!("{with}, {name} has no comparison with {failed}, for replies were errors.");
+    }
+    let mut text = comparison_sentence(with, name, &good);
+    if !failed.is_empty() {
+        text += &format!(" It has no comparison with {failed}, for replies were errors.");
+    }
+    text
+}
+
+fn comparison_sentence(with: &str, name: &str, comparisons: &[&Comparison]) -> String {
     let mut parts: Vec<String> = Vec::new();
-    let (shown, others): (Vec<_>, Vec<_>) = comparisons.iter().partition(|c| c.is_shown());
+    let (shown, others): (Vec<&Comparison>, Vec<_>) =
+        comparisons.iter().partition(|comparison| comparison.is_shown());
     for Comparison { other, ratio, .. } in shown {
         parts.push(match parts.is_empty() {
             true => format!("{ratio:.2} times as many requests a second as {other}"),
@@ -162,9 +190,10 @@ fn sentence(with: &str, name: &str, comparisons: &[Comparison]) -> String {
 fn plain(with: &str, name: &str, cells: &[&SweepCell]) -> String {
     let rate = |cell: &SweepCell| statistics::mean(&cell.rates);
     let sorted = |a: &&&SweepCell, b: &&&SweepCell| rate(a).total_cmp(&rate(b));
-    let ends = cells.iter().min_by(sorted).zip(cells.iter().max_by(sorted));
+    let cells = || cells.iter().filter(|cell| cell.is_measured());
+    let ends = cells().min_by(sorted).zip(cells().max_by(sorted));
     match ends {
-        Some((slow, fast)) if cells.len() > 1 => format!(
+        Some((slow, fast)) if cells().count() > 1 => format!(
             "{with}, {name} serves {} requests a second in {} to {} in {}.",
             short(rate(slow)),
             slow.title(),
@@ -191,8 +220,12 @@ fn expiry(settings: &SweepSettings, results: &Results) -> Headline {
             Some(format!("{ratio:.2} times the time in {}", results.title(server)))
         })
         .collect();
+    let sentence = match costs.as_slice() {
+        [] => "What a time to live costs was not measured.".to_owned(),
+        costs => format!("A SET with a time to live takes {}.", costs.join(", ")),
+    };
     Headline {
-        sentence: format!("A SET with a time to live takes {}.", costs.join(", ")),
+        sentence,
         details: vec![format!(
             "Beside a SET without one, {} operations in a transaction on one connection.",
             settings.expiry_operations
@@ -217,7 +250,8 @@ mod tests {
             version: None,
             commands: Vec::new(),
         };
-        Results { servers: names.iter().map(server).collect(), cells, expiry: Vec::new() }
+        let servers = names.iter().map(server).collect();
+        Results { servers, cells, expiry: Vec::new(), interrupted: None }
     }
 
     #[test]
@@ -244,6 +278,36 @@ mod tests {
             "Beside b: 2.00 times (95% interval 2.00 to 2.00), the geometric mean of 2 \
              measurements, from 1.00 times in SET to 4.00 times in GET."
         );
+    }
+
+    #[test]
+    fn a_server_with_errors_does_not_win() {
+        let settings = SweepSettings { io_threads: vec![1], ..SweepSettings::default() };
+        let of = |errors: [u64; 3]| {
+            let mut cells = vec![
+                cell(0, 1, "get", &[200.0, 220.0]),
+                cell(1, 1, "get", &[100.0, 110.0]),
+                cell(2, 1, "get", &[400.0, 440.0]),
+            ];
+            for (cell, errors) in cells.iter_mut().zip(errors) {
+                cell.errors = errors;
+            }
+            headline(&settings, &results(&["a", "b", "c"], cells))
+        };
+        let Headline { sentence, details } = of([0, 0, 1]);
+        assert_eq!(
+            sentence,
+            "With 1 I/O thread, a serves 2.00 times as many requests a second as b. It has no \
+             comparison with c, for replies were errors."
+        );
+        assert!(details[1].ends_with(". Replies were errors."), "{}", details[1]);
+        let expected =
+            "With 1 I/O thread, a has no comparison with b and c, for replies were errors.";
+        assert_eq!(of([1, 0, 0]).sentence, expected);
+        let mut alone = vec![cell(0, 1, "get", &[200.0])];
+        alone[0].errors = 1;
+        let Headline { sentence, .. } = headline(&settings, &results(&["a"], alone));
+        assert!(sentence.ends_with(" Replies were errors, so that says little."), "{sentence}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::{
         redis::{Bench, loads},
     },
     engine::LoadOutcome,
+    interrupt::INTERRUPT,
     options::redis,
     provenance, server, statistics,
     workload::Test,
@@ -22,6 +23,9 @@ pub(super) struct Results {
     pub(super) cells: Vec<SweepCell>,
     /// By server and measurement.
     pub(super) expiry: Vec<ExpiryMeasurement>,
+    /// Of a sweep that was interrupted: how many measurements were made, and how many were asked
+    /// for.
+    pub(super) interrupted: Option<(usize, usize)>,
 }
 
 /// A server program that takes part.
@@ -45,6 +49,9 @@ pub(super) struct SweepCell {
     pub(super) test: String,
     /// All rounds in one.
     pub(super) outcome: Option<LoadOutcome>,
+    /// Error replies of all rounds, also to what was sent before the measurement so that it finds
+    /// something.
+    pub(super) errors: u64,
     /// Requests a second, by round.
     pub(super) rates: Vec<f64>,
     /// The server's processor time for a request, in microseconds, by round.
@@ -76,8 +83,12 @@ impl Results {
             version: None,
             commands: Vec::new(),
         });
-        let mut results =
-            Self { servers: servers.collect(), cells: Vec::new(), expiry: Vec::new() };
+        let mut results = Self {
+            servers: servers.collect(),
+            cells: Vec::new(),
+            expiry: Vec::new(),
+            interrupted: None,
+        };
         for server in 0..results.servers.len() {
             for &io_threads in &settings.io_threads {
                 for shape in shapes(settings) {
@@ -98,12 +109,40 @@ impl Results {
         results
     }
 
+    /// Measures everything in rounds. An interruption ends that; what it cut short does not count.
+    pub(super) fn measure(&mut self, settings: &SweepSettings) -> Result<(), DriveFailure> {
+        for round in 0..settings.rounds {
+            match self.measure_round(settings, round) {
+                Err(failure) if !INTERRUPT.is_raised() => return Err(failure),
+                _ if INTERRUPT.is_raised() => break,
+                _ => {}
+            }
+        }
+        let numbers = self.numbers().count();
+        let asked = numbers * settings.rounds as usize;
+        let made = self.numbers().map(Vec::len).sum();
+        self.interrupted = INTERRUPT.is_raised().then_some((made, asked));
+        Ok(())
+    }
+
+    /// The rounds that were begun.
+    pub(super) fn rounds(&self) -> usize {
+        self.numbers().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// What was measured at all.
+    pub(super) fn measured(&self) -> impl Iterator<Item = &SweepCell> {
+        self.cells.iter().filter(|cell| cell.is_measured())
+    }
+
+    /// Of each measurement a number for each round.
+    fn numbers(&self) -> impl Iterator<Item = &Vec<f64>> {
+        let cells = self.cells.iter().map(|cell| &cell.rates);
+        cells.chain(self.expiry.iter().map(|expiry| &expiry.seconds))
+    }
+
     /// Measures everything once. Each round begins with another server.
-    pub(super) fn measure_round(
-        &mut self,
-        settings: &SweepSettings,
-        round: u32,
-    ) -> Result<(), DriveFailure> {
+    fn measure_round(&mut self, settings: &SweepSettings, round: u32) -> Result<(), DriveFailure> {
         let threads = settings.io_threads.iter().copied();
         let mut turns: Vec<(usize, usize)> = threads
             .flat_map(|threads| (0..self.servers.len()).map(move |server| (server, threads)))
@@ -123,6 +162,9 @@ impl Results {
                 threads_title(io_threads)
             );
             self.measure_server(settings, server, io_threads)?;
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         Ok(())
     }
@@ -154,6 +196,9 @@ impl Results {
                 server::call(&mut client, &["FLUSHALL"])?;
             }
             cell.measure(settings, &process)?;
+            if INTERRUPT.is_raised() {
+                return Ok(());
+            }
         }
         if Some(&io_threads) != settings.io_threads.first() {
             return Ok(());
@@ -165,6 +210,9 @@ impl Results {
             let (time, waited) = measurement.run(&settings.common, &mut client, operations)?;
             expiry.seconds.push(time.as_secs_f64());
             expiry.waited_ms.push(waited.as_secs_f64() * 1e3);
+            if INTERRUPT.is_raised() {
+                break;
+            }
         }
         Ok(())
     }
@@ -183,10 +231,14 @@ impl Results {
 
     /// All numbers whose rounds disagree, and of how many.
     pub(super) fn doubts(&self) -> (usize, usize) {
-        let cells = self.cells.iter().map(|cell| &cell.rates);
-        let all = cells.chain(self.expiry.iter().map(|expiry| &expiry.seconds));
-        let doubtful = all.clone().filter(|samples| statistics::disagree(samples)).count();
-        (doubtful, all.count())
+        let doubtful = self.numbers().filter(|samples| statistics::disagree(samples)).count();
+        (doubtful, self.numbers().count())
+    }
+}
+
+impl ExpiryMeasurement {
+    pub(super) fn is_measured(&self) -> bool {
+        !self.seconds.is_empty()
     }
 }
 
@@ -198,10 +250,16 @@ impl SweepCell {
             shape,
             test: test.to_owned(),
             outcome: None,
+            errors: 0,
             rates: Vec::new(),
             server_cpu_us: Vec::new(),
             resident_bytes: Vec::new(),
         }
+    }
+
+    /// Whether there is a round in which it was measured.
+    pub(super) fn is_measured(&self) -> bool {
+        !self.rates.is_empty()
     }
 
     /// The test's name as readers know it.
@@ -233,7 +291,7 @@ impl SweepCell {
         if reads_keys(&self.test) {
             let keys = settings.keyspace.min(FILLED_KEYS_MAX);
             bench_settings.keyspace = Some(keys);
-            fill(&bench_settings, keys)?;
+            self.errors += fill(&bench_settings, keys)?;
         }
         let mut loads = loads(&bench_settings, &[])?;
         let load =
@@ -241,7 +299,7 @@ impl SweepCell {
         // What the test needs to find is sent before it, and not measured.
         bench_settings.requests = Some(PREPARING_REQUESTS);
         for preparing in &loads {
-            Bench::new(&bench_settings)?.measure(preparing)?;
+            self.errors += errors(&Bench::new(&bench_settings)?.measure(preparing)?);
         }
         bench_settings.requests = None;
         bench_settings.duration = Some(Duration::from_secs_f64(settings.seconds));
@@ -252,8 +310,12 @@ impl SweepCell {
         let mut outcomes = bench.measure(&load)?;
         let used = cpu(process).saturating_sub(before);
         let outcome = outcomes.pop().ok_or_else(|| DriveFailure("nothing was measured".into()))?;
+        if outcome.is_interrupted {
+            return Ok(());
+        }
         // What was sent to warm up took time too.
         let requests = (outcome.requests() + outcome.warm_up_requests) as f64;
+        self.errors += outcome.errors();
         self.rates.push(outcome.rate());
         self.server_cpu_us.push(used.as_secs_f64() * 1e6 / requests.max(1.0));
         self.resident_bytes.push(process::resident_bytes(process.id()).unwrap_or(0) as f64);
@@ -271,8 +333,8 @@ pub(super) fn reads_keys(name: &str) -> bool {
 }
 
 /// Writes all keys that a test draws from: of a key that is missing less is measured than of one
-/// that is there.
-fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<(), DriveFailure> {
+/// that is there. How many replies were errors.
+fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<u64, DriveFailure> {
     let mut settings = redis::RedisSettings {
         tests: Some("set".into()),
         requests: Some(keys),
@@ -282,10 +344,15 @@ fn fill(settings: &redis::RedisSettings, keys: u64) -> Result<(), DriveFailure> 
     };
     settings.common.open_loop = None;
     let bench = Bench::new(&settings)?;
+    let mut sum = 0;
     for load in &loads(&settings, &[])? {
-        bench.measure(load)?;
+        sum += errors(&bench.measure(load)?);
     }
-    Ok(())
+    Ok(sum)
+}
+
+fn errors(outcomes: &[LoadOutcome]) -> u64 {
+    outcomes.iter().map(LoadOutcome::errors).sum()
 }
 
 impl LoadShape {

@@ -12,9 +12,11 @@ mod present;
 use std::path::PathBuf;
 
 use self::measure::Results;
-use super::{DriveFailure, expire, write_file};
+use super::{DriveFailure, expire};
 use crate::{
+    interrupt::{self, TOO_EARLY},
     options::{Common, Flag, Grammar, common, connection, number, positive, set},
+    output::OutputFile,
     provenance::Provenance,
     workload::Test,
 };
@@ -254,25 +256,29 @@ pub fn run(settings: &SweepSettings, rest: &[String]) -> Result<(), DriveFailure
             "Unexpected argument '{word}'; --help lists the options"
         )));
     }
-    let provenance = Provenance::now();
-    let mut results = Results::new(settings);
-    for round in 0..settings.rounds {
-        results.measure_round(settings, round)?;
-    }
     let with = |extension: &str| {
         let mut path = settings.output.clone().into_os_string();
         path.push(extension);
         PathBuf::from(path)
     };
+    let paths = [".csv", ".json", ".html"].map(with);
+    let mut csv = OutputFile::open(&paths[0])?;
+    let mut json = OutputFile::open(&paths[1])?;
+    let mut html = OutputFile::open(&paths[2])?;
+    let provenance = Provenance::now();
+    let mut results = Results::new(settings);
+    interrupt::watch_signals()?;
+    results.measure(settings)?;
+    if results.interrupted.is_some() && results.rounds() == 0 {
+        return Err(DriveFailure(TOO_EARLY.into()));
+    }
+    // Fewer than asked for where the sweep was interrupted.
+    let settings = &SweepSettings { rounds: results.rounds() as u32, ..settings.clone() };
     say!("{}", present::text(settings, &results));
-    write_file(&with(".csv"), present::csv(settings, &results))?;
-    let document = present::json(settings, &provenance, &results);
-    write_file(&with(".json"), format!("{document:#}\n"))?;
-    write_file(&with(".html"), present::page(settings, &provenance, &results))?;
-    complain!(
-        "Wrote {}",
-        [".csv", ".json", ".html"].map(|e| with(e).display().to_string()).join(", ")
-    );
+    csv.write(present::csv(settings, &results))?;
+    json.write(format!("{:#}\n", present::json(settings, &provenance, &results)))?;
+    html.write(present::page(settings, &provenance, &results))?;
+    complain!("Wrote {}", paths.map(|path| path.display().to_string()).join(", "));
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     drive::table,
-    page::{Axis, Bar, BarGroup, Bars, Chart, ChartLine, DOUBT, HtmlPage, percent, short},
+    page::{Axis, Bar, BarGroup, Bars, Chart, ChartLine, DOUBT, ERRORS, HtmlPage, percent, short},
     provenance::Provenance,
     report::{json as document, redis::csv_text},
     statistics::{self, SPREAD_MAX},
@@ -28,8 +28,7 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
     }
     head.extend(["rps", "95%", "p50 ms", "p99 ms", "max ms", "cpu us", "MiB"]);
     let rows: Vec<Vec<String>> = results
-        .cells
-        .iter()
+        .measured()
         .map(|cell| {
             let mut row =
                 vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
@@ -38,7 +37,8 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
                 let LoadShape { data_size, pipeline, clients } = cell.shape;
                 row.extend([data_size, pipeline, clients].map(|number| number.to_string()));
             }
-            row.extend([format!("{:.0}", rate(cell)), uncertainty(&cell.rates)]);
+            let mark = error_mark(cell);
+            row.extend([format!("{:.0}{mark}", rate(cell)), uncertainty(&cell.rates)]);
             row.extend([0.5, 0.99, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
             row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
             row.push(format!("{:.1}", mebibytes(cell)));
@@ -69,9 +69,9 @@ pub(super) fn text(settings: &SweepSettings, results: &Results) -> String {
 pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
     let mut text = "server,io-threads,test,bytes,pipeline,clients,rps,rps_low,rps_high,rps_min,\
                     rps_max,p50_ms,p99_ms,p99.9_ms,max_ms,server_cpu_us,client_cpu_us,rss_mib,\
-                    other_client_max_ms,unanswered\n"
+                    other_client_max_ms,unanswered,errors\n"
         .to_owned();
-    for cell in &results.cells {
+    for cell in results.measured() {
         let LoadShape { data_size, pipeline, clients } = cell.shape;
         let client_cpu_us = cell.outcome.as_ref().map_or(0.0, |o| o.cpu_us_per_request());
         let mut row = vec![results.servers[cell.server].name.clone(), cell.io_threads.to_string()];
@@ -82,10 +82,10 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
         row.push(format!("{client_cpu_us:.3}"));
         row.extend([format!("{:.1}", mebibytes(cell)), String::new()]);
-        row.push(unanswered(cell).to_string());
+        row.extend([unanswered(cell), cell.errors].map(|count| count.to_string()));
         text += &format!("{}\n", row.join(","));
     }
-    for expiry in &results.expiry {
+    for expiry in results.expiry.iter().filter(|expiry| expiry.is_measured()) {
         let rates: Vec<f64> = rates(settings, expiry).collect();
         let waited_ms = expiry.waited_ms.iter().copied().reduce(f64::max);
         let mut row = vec![results.servers[expiry.server].name.clone(), String::new()];
@@ -93,7 +93,8 @@ pub(super) fn csv(settings: &SweepSettings, results: &Results) -> String {
         row.extend(["", "", "1"].map(str::to_owned));
         row.extend(rate_cells(&rates));
         row.extend([""; 7].map(str::to_owned));
-        row.extend([waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")), String::new()]);
+        row.push(waited_ms.map_or_else(String::new, |ms| format!("{ms:.3}")));
+        row.extend([""; 2].map(str::to_owned));
         text += &format!("{}\n", row.join(","));
     }
     text
@@ -128,6 +129,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
             cell.shape.title()
         );
         let mut value = document::test(&title, cell.outcome.as_ref()?, &cell.rates);
+        value["errors"] = json!(cell.errors);
         value["server"] = json!(name);
         value["io_threads"] = json!(cell.io_threads);
         value["command"] = json!(cell.title());
@@ -138,7 +140,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
         value["resident_bytes"] = json!(statistics::mean(&cell.resident_bytes).round());
         Some(value)
     });
-    let expiry = results.expiry.iter().map(|expiry| {
+    let expiry = results.expiry.iter().filter(|expiry| expiry.is_measured()).map(|expiry| {
         let name = &results.servers[expiry.server].name;
         let rates: Vec<f64> = rates(settings, expiry).map(document::round).collect();
         json!({
@@ -164,7 +166,7 @@ pub(super) fn json(settings: &SweepSettings, provenance: &Provenance, results: &
         .collect();
     let configuration =
         json!({ "seconds": settings.seconds, "rounds": settings.rounds, "servers": servers });
-    document::document(provenance, configuration, tests)
+    document::document(provenance, configuration, tests, results.interrupted.is_some())
 }
 
 pub(super) fn page(settings: &SweepSettings, provenance: &Provenance, results: &Results) -> String {
@@ -250,17 +252,34 @@ fn filling(settings: &SweepSettings) -> String {
     text + "."
 }
 
-/// Where replies are missing or rounds disagree, the reader should know before anything else.
+/// Where replies are errors or missing, or rounds disagree, the reader should know before anything
+/// else.
 fn warning(settings: &SweepSettings, results: &Results) -> Option<String> {
+    let failed: Vec<&SweepCell> = results.cells.iter().filter(|cell| cell.errors > 0).collect();
+    let errors = failed.first().map(|cell| {
+        let first = cell.outcome.as_ref().and_then(|outcome| outcome.first_error.as_ref());
+        format!(
+            "In {} of {} measurements replies were errors (marked{ERRORS}), {} in all{}: an error \
+             may be quicker than what was asked for.",
+            failed.len(),
+            results.measured().count(),
+            failed.iter().map(|cell| cell.errors).sum::<u64>(),
+            first.map_or_else(String::new, |first| format!(", such as '{first}'"))
+        )
+    });
     let stalled = results.cells.iter().filter(|cell| unanswered(cell) > 0).count();
     let stalls = (stalled > 0).then(|| {
         format!(
             "In {stalled} of {} measurements requests had waited for long and had no reply at \
              the end: the server may stand still, or not keep up.",
-            results.cells.len()
+            results.measured().count()
         )
     });
-    let warnings: Vec<_> = stalls.into_iter().chain(scatter(settings, results)).collect();
+    let interrupted = results.interrupted.map(|(made, asked)| {
+        format!("The sweep was interrupted when {made} of {asked} measurements were made.")
+    });
+    let warnings: Vec<_> =
+        [interrupted, errors, stalls, scatter(settings, results)].into_iter().flatten().collect();
     (!warnings.is_empty()).then(|| warnings.join(" "))
 }
 
@@ -290,7 +309,7 @@ fn charts(
 ) {
     page.begin_charts();
     for test in &settings.tests {
-        let here = || results.cells.iter().filter(|c| c.shape == shape && c.test == *test);
+        let here = || results.measured().filter(|c| c.shape == shape && c.test == *test);
         if settings.io_threads.len() * results.servers.len() > BARS_MAX {
             page.chart(&lines(settings, results, &test.to_uppercase(), unit, here(), samples));
             continue;
@@ -312,7 +331,10 @@ fn group<'a>(
     cells: impl Iterator<Item = &'a SweepCell>,
     samples: fn(&SweepCell) -> &Vec<f64>,
 ) -> BarGroup {
-    let bar = |cell: &SweepCell| bar(results.title(cell.server), cell.server, samples(cell));
+    let bar = |cell: &SweepCell| Bar {
+        has_errors: cell.errors > 0,
+        ..bar(results.title(cell.server), cell.server, samples(cell))
+    };
     BarGroup { name, bars: cells.map(bar).collect() }
 }
 
@@ -323,6 +345,7 @@ fn bar(name: &str, series: usize, samples: &[f64]) -> Bar {
         value: statistics::mean(samples),
         interval: statistics::interval(samples),
         is_doubtful: statistics::disagree(samples),
+        has_errors: false,
     }
 }
 
@@ -405,7 +428,7 @@ fn by_dimension(settings: &SweepSettings, results: &Results, page: &mut HtmlPage
             page.begin_charts();
             for test in &settings.tests {
                 let groups = values.iter().map(|&value| {
-                    let cells = results.cells.iter().filter(|cell| {
+                    let cells = results.measured().filter(|cell| {
                         cell.io_threads == most
                             && cell.test == *test
                             && of(&cell.shape) == value
@@ -440,6 +463,7 @@ fn expiry(settings: &SweepSettings, results: &Results, page: &mut HtmlPage) {
         let first = results.expiry.iter().filter(|expiry| expiry.server == 0);
         let groups = first.map(|first| {
             let same = results.expiry.iter().filter(|expiry| expiry.title == first.title);
+            let same = same.filter(|expiry| expiry.is_measured());
             let bar = |expiry: &ExpiryMeasurement| {
                 let mut bar = bar(results.title(expiry.server), expiry.server, samples(expiry));
                 // The worst of a round is not expected to repeat itself.
@@ -466,6 +490,10 @@ fn expiry_table(results: &Results) -> (Vec<String>, Vec<Vec<String>>) {
     let rows = first.map(|first| {
         let mut row = vec![first.title.to_owned()];
         for expiry in results.expiry.iter().filter(|expiry| expiry.title == first.title) {
+            if !expiry.is_measured() {
+                row.extend(["-", "-"].map(str::to_owned));
+                continue;
+            }
             let worst = expiry.waited_ms.iter().copied().fold(0.0, f64::max);
             let seconds = statistics::mean(&expiry.seconds);
             let doubt = if statistics::disagree(&expiry.seconds) { DOUBT } else { "" };
@@ -483,8 +511,7 @@ fn latencies(settings: &SweepSettings, results: &Results, shape: LoadShape, page
     page.begin_charts();
     for test in &settings.tests {
         let here = results
-            .cells
-            .iter()
+            .measured()
             .filter(|cell| cell.shape == shape && cell.test == *test && cell.io_threads == most);
         let lines = here.map(|cell| ChartLine {
             name: results.title(cell.server).to_owned(),
@@ -517,8 +544,9 @@ fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<Str
         "Max ms",
         "CPU us",
         "MiB",
+        "Errors",
     ];
-    let rows = results.cells.iter().filter(|cell| cell.shape == shape).map(|cell| {
+    let rows = results.measured().filter(|cell| cell.shape == shape).map(|cell| {
         let title = results.title(cell.server);
         let mut row = vec![format!("{title}, {}, {}", cell.io_threads, cell.title())];
         row.extend([short(rate(cell)), uncertainty(&cell.rates)]);
@@ -526,7 +554,7 @@ fn all_numbers(results: &Results, shape: LoadShape) -> (Vec<String>, Vec<Vec<Str
         row.push(short(cell.rates.iter().copied().fold(0.0, f64::max)));
         row.extend([0.5, 0.99, 0.999, 1.0].map(|quantile| format!("{:.3}", cell.ms(quantile))));
         row.push(format!("{:.3}", statistics::mean(&cell.server_cpu_us)));
-        row.push(format!("{:.1}", mebibytes(cell)));
+        row.extend([format!("{:.1}", mebibytes(cell)), cell.errors.to_string()]);
         row
     });
     (head.map(str::to_owned).into(), rows.collect())
@@ -545,7 +573,14 @@ fn mebibytes(cell: &SweepCell) -> f64 {
 }
 
 fn marked(cell: &SweepCell) -> String {
-    bar("", 0, &cell.rates).text()
+    if !cell.is_measured() {
+        return "-".into();
+    }
+    bar("", 0, &cell.rates).text() + error_mark(cell)
+}
+
+fn error_mark(cell: &SweepCell) -> &'static str {
+    if cell.errors > 0 { ERRORS } else { "" }
 }
 
 /// `±3.1%`, and a mark where the rounds disagree.
