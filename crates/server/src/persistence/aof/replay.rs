@@ -191,7 +191,7 @@ impl Replay {
     /// Executes a command as `run` does; `data` is already a member of the gate. Holds nothing
     /// afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
-        let command = self.server.registry.find(args[0]);
+        let command = self.server.registry.find_logged(args[0]);
         let first_hash = args.get(1).map_or_else(KeyHash::default, |key| self.data.key(key).hash);
         let executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this

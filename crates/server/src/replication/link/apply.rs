@@ -206,7 +206,7 @@ fn prepare<'c>(
         // A stream mostly repeats one command, in the same spelling.
         let named = match last {
             Some((name, command)) if name == args[0] => command,
-            _ => server.registry.find(args[0]),
+            _ => server.registry.find_logged(args[0]),
         };
         last = Some((args[0], named));
         // An unknown subcommand is refused when the command is executed.
