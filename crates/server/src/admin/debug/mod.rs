@@ -455,7 +455,11 @@ fn reload(call: &mut Call<'_>) -> Outcome {
         if flush {
             forget_everything(call);
         }
-        let rules = LoadRules { existing, ..LoadRules::default() };
+        // The log does not tell of expired keys and fields that are dropped here. So they stay
+        // until they are deleted as others are. But of a file that is merged, an expired key must
+        // not take the place of one that lives.
+        let keeps_expired = save || existing == Existing::Refuse;
+        let rules = LoadRules { existing, keeps_expired, ..LoadRules::default() };
         load::load_held(call.server, call.data, header.as_slice().chain(file), rules)
     };
     match reload() {
