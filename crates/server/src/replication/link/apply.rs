@@ -336,21 +336,25 @@ fn end_server(why: &str) -> ! {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::persistence::aof::replay::tests::hidden;
 
-    /// Otherwise another thread could get the gate while the feed lacks executed commands.
+    /// Otherwise another thread could get the gate while the feed lacks executed commands. What
+    /// clients call the commands does not matter.
     #[test]
     fn each_command_of_a_stream_is_known_by_its_own_row() {
-        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-        let name = server.registry.all().iter().map(|command| &command.full_name);
-        let words: Vec<Vec<&[u8]>> =
-            name.map(|name| name.split('|').map(str::as_bytes).collect()).collect();
-        let prepared = prepare(server, words.iter().map(|args| (&args[..], 0)));
-        assert_eq!(prepared.len(), server.registry.all().len());
-        for (prepared, command) in prepared.iter().zip(server.registry.all()) {
-            let name = &command.full_name;
-            assert!(prepared.command == Some(*command), "{name}");
-            if command.has(Flags::GATE) || command.row.gate_when.is_some() {
-                assert!(may_take_gate(prepared.command), "{name}");
+        for renamed in [Vec::new(), hidden()] {
+            let server = crate::process::create(Config::new(), &renamed).expect("can be made");
+            let name = server.registry.all().iter().map(|command| &command.full_name);
+            let words: Vec<Vec<&[u8]>> =
+                name.map(|name| name.split('|').map(str::as_bytes).collect()).collect();
+            let prepared = prepare(server, words.iter().map(|args| (&args[..], 0)));
+            assert_eq!(prepared.len(), server.registry.all().len());
+            for (prepared, command) in prepared.iter().zip(server.registry.all()) {
+                let name = &command.full_name;
+                assert!(prepared.command == Some(*command), "{name}");
+                if command.has(Flags::GATE) || command.row.gate_when.is_some() {
+                    assert!(may_take_gate(prepared.command), "{name}");
+                }
             }
         }
     }
