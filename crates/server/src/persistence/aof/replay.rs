@@ -209,24 +209,33 @@ impl Replay {
     }
 
     /// Refuses a command that names a database which this server does not have. The server that
-    /// logged it had more of them. What follows must not go to another database.
-    fn check_databases(
+    /// wrote it has more of them. What follows must not go to another database.
+    pub(crate) fn check_databases(
         &self,
         command: Option<&'static Registered>,
         args: &[&[u8]],
     ) -> Result<(), String> {
-        let Some(command) = command.filter(|command| command.accepts(args.len())) else {
-            return Ok(());
-        };
+        let Some(command) = command else { return Ok(()) };
         let DatabaseUse::Named(find) = command.row.databases else { return Ok(()) };
-        let (count, mut missing) = (self.server.config.databases(), None);
+        if !command.accepts(args.len()) {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
         find(args, &mut |at| {
             let number = args.get(at).and_then(|word| bobbin_resp::parse_i64(word));
-            missing = missing.or(number.filter(|number| *number >= count));
+            if let (Ok(()), Some(number)) = (&outcome, number) {
+                outcome = self.check_database(number);
+            }
         });
-        missing.map_or(Ok(()), |number| {
-            Err(format!("there is no database {number}, because the option 'databases' is {count}"))
-        })
+        outcome
+    }
+
+    fn check_database(&self, number: i64) -> Result<(), String> {
+        let count = self.server.config.databases();
+        if number < count {
+            return Ok(());
+        }
+        Err(format!("there is no database {number}, because the option 'databases' is {count}"))
     }
 
     /// Executes a command of a primary; `data` is a member of the gate. `before_release` is called
@@ -466,10 +475,11 @@ impl Replay {
         self.client.database
     }
 
-    /// Selects a database; the first one if this one does not exist.
-    pub(crate) fn select(&mut self, database: u32) {
-        let is_there = i64::from(database) < self.server.config.databases();
-        self.client.database = if is_there { database } else { 0 };
+    /// Selects a database; the first one and an error if this one does not exist.
+    pub(crate) fn select(&mut self, database: u32) -> Result<(), String> {
+        let checked = self.check_database(database.into());
+        self.client.database = if checked.is_ok() { database } else { 0 };
+        checked
     }
 }
 

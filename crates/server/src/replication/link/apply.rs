@@ -255,6 +255,11 @@ fn run(
         log::error!("{}", failure.text());
         end_server("Replica was unable to write command to disk.");
     }
+    // What follows would change another database.
+    if let Err(why) = replay.check_databases(command, args) {
+        units.give(replay.database());
+        return Err(GiveUp::because(why));
+    }
     let takes_gate = may_take_gate(command);
     if takes_gate {
         units.give(replay.database());
