@@ -6,6 +6,7 @@ use bobbin_store::shard::{Database, DatabaseEntries};
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
 use crate::engine::lazyfree;
+use crate::persistence::position::CutPosition;
 use crate::persistence::{points, save};
 
 fn flushall(call: &mut Call<'_>) -> Outcome {
@@ -21,8 +22,9 @@ fn flushall(call: &mut Call<'_>) -> Outcome {
             // existing snapshot still has the deleted keys.
             points::owe_save(server);
         } else {
-            // A failure is logged.
-            drop(save::save_held(server, call.data));
+            // The stream gets FLUSHALL only behind this, so the file is at no position of it. A
+            // replica that comes back after a crash gets a copy. A failure is logged.
+            drop(save::save_held(server, call.data, CutPosition::NONE));
         }
     }
     dispose(call, flushed, in_background);

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::persistence::aof::rewrite;
+use crate::persistence::position::CutPosition;
 use crate::persistence::{NotBegun, Persistence, points, save};
 
 /// SAVE: only its client waits. Changes that other clients make meanwhile are not in the file, so
@@ -25,7 +26,8 @@ fn save(call: &mut Call<'_>) -> Outcome {
         Err(NotBegun::Busy) => waiter.answer(server, |_| Err(BUSY)),
         Err(NotBegun::NoThread) => {
             // SAVE needs no thread if no other client is served meanwhile.
-            let saved = save::save_held(server, call.data);
+            let position = CutPosition::of(server, call.data);
+            let saved = save::save_held(server, call.data, position);
             waiter.answer(server, |reply| {
                 saved.map_err(|_| Failure::new(&"ERR"))?;
                 reply.ok();

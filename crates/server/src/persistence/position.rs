@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use super::aof;
+use crate::engine::command::Data;
 use crate::engine::log::history::HistoryId;
 use crate::engine::server::Server;
 
@@ -29,11 +30,15 @@ pub enum CutPosition {
 }
 
 impl CutPosition {
-    /// The position at this moment. The caller holds the gate.
-    pub fn of(server: &'static Server) -> Self {
+    /// There is none.
+    pub const NONE: Self = Self::Known(None);
+
+    /// The position at this moment. There is none if the current unit of `data`, which holds the
+    /// gate, has made changes that are not in the log yet.
+    pub fn of(server: &'static Server, data: &Data) -> Self {
         let feed = &server.feed;
-        if !feed.is_on() {
-            return Self::Known(None);
+        if !feed.is_on() || data.has_effects() {
+            return Self::NONE;
         }
         let id = feed.id();
         if !feed.takes_log() {
@@ -51,7 +56,7 @@ impl CutPosition {
             Ok(()) => Self::Awaited(id, offset),
             Err(error) => {
                 log::warn!("A snapshot will not say where the stream was: {error}");
-                Self::Known(None)
+                Self::NONE
             }
         }
     }
@@ -61,6 +66,8 @@ impl CutPosition {
         match self {
             Self::Known(position) => position,
             Self::Awaited(id, offset) => {
+                #[cfg(test)]
+                crate::simulation::waits::begin();
                 let offset = offset.recv_timeout(PATIENCE).ok()?;
                 Some(StreamPosition { id, offset, database: 0 })
             }

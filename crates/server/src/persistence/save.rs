@@ -59,7 +59,7 @@ pub fn start_save(
     let mut waiters = std::mem::take(&mut *persistence.waiting.lock());
     waiters.extend(waiter);
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
-    let position = CutPosition::of(server);
+    let position = CutPosition::of(server, data);
     let destination = SnapshotPaths::of(server);
     let contents = Contents::begin(server, data, "snapshot");
     let (cut, started_ms) = (contents.keys.handle(), server.clock.now_ms());
@@ -78,12 +78,16 @@ pub fn start_save(
     Ok(())
 }
 
-/// Saves while all clients wait. `data` holds the gate.
-pub fn save_held(server: &'static Server, data: &mut Data) -> io::Result<()> {
+/// Saves while all clients wait. `data` holds the gate. The file says that the replication stream
+/// was at `position`, which this waits for.
+pub fn save_held(
+    server: &'static Server,
+    data: &mut Data,
+    position: CutPosition,
+) -> io::Result<()> {
     let changes = server.workers.totals().dirty.get() + data.counters.dirty;
     let mut file = SnapshotFile::create(server, SnapshotPaths::of(server))?;
-    let position = CutPosition::of(server).wait();
-    let written = snapshot::write_held(server, data, position, &mut file.growing)
+    let written = snapshot::write_held(server, data, position.wait(), &mut file.growing)
         .and_then(|()| file.publish(SnapshotPaths::take_name));
     match &written {
         Ok(()) => {

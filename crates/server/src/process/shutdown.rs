@@ -20,6 +20,7 @@ use crate::engine::script::GateWish;
 use crate::engine::server::pause::PauseReason;
 use crate::engine::server::{EndRequest, Meanwhile, Server, Switch};
 use crate::persistence::aof::Aof;
+use crate::persistence::position::CutPosition;
 use crate::persistence::{Persistence, aof, save};
 use crate::replication::Replication;
 use crate::replication::replica::{Replica, ReplicaState};
@@ -189,7 +190,7 @@ fn save_last(server: &'static Server, data: &mut Data, request: &EndRequest) -> 
         return prepared;
     }
     log::info!("Saving the final RDB snapshot before exiting.");
-    if save::save_held(server, data).is_err() {
+    if save::save_held(server, data, CutPosition::of(server, data)).is_err() {
         if !request.force {
             log::warn!("Error trying to save the DB, can't exit. {HOW_TO_END}");
             return Preparation::Refused;

@@ -6,10 +6,11 @@ use bobbin_io::Peer;
 
 use super::disk::{Disk, Faults};
 use super::process::SimulatedProcess;
-use super::tasks;
+use super::{tasks, waits};
+use crate::config::OptionId;
 use crate::engine::log::feed::FeedReader;
 use crate::engine::server::Server;
-use crate::persistence::aof;
+use crate::persistence::{Persistence, aof, load};
 
 /// A process with a log on an empty disk and a stream, a client, and a reader of the stream.
 fn process() -> (SimulatedProcess, Disk, Peer, FeedReader) {
@@ -326,4 +327,41 @@ fn what_was_written_counts_while_the_log_is_forced_to_disk() {
         assert_ne!(disk.list(), written, "what was merged is written");
     }
     Disk::put_in(None);
+}
+
+/// FLUSHALL is not in the stream yet when its snapshot is written. A position before it would have
+/// a server that starts with the file take replicas for equal that still have all keys; to wait for
+/// one would hold up all clients for as long as the disk hangs.
+#[test]
+fn the_snapshot_of_flushall_is_at_no_position_of_the_stream() {
+    let (mut process, _, client, _) = process();
+    let server = process.server;
+    server.config.set_internally(OptionId::enable_debug_command, "yes").expect("it is one");
+    process.ask(&client, "CONFIG SET save \"3600 1000000\"");
+    process.ask(&client, "SET k v");
+    // A transaction has no number yet either.
+    for line in ["FLUSHALL", "MULTI\r\nSET k v\r\nDEBUG RELOAD\r\nEXEC"] {
+        // The first wait is the one for the gate, the second would be the one for the log.
+        waits::meanwhile(move || waits::meanwhile(move || aof::step_log(server)));
+        assert!(process.ask(&client, line).ends_with("+OK\r\n"), "{line}");
+        assert!(!waits::is_over(), "{line} waited for the log");
+        assert_eq!(position_in_snapshot(), None, "{line}");
+    }
+    let offset = server.feed.published();
+    assert_eq!(process.ask(&client, "BGSAVE"), "+Background saving started\r\n");
+    aof::step_log(server);
+    tasks::run_next();
+    assert!(server.feed.published() > offset);
+    assert_eq!(position_in_snapshot(), Some(server.feed.published()));
+    Disk::put_in(None);
+}
+
+/// The offset that the snapshot on disk gives.
+fn position_in_snapshot() -> Option<u64> {
+    let mut reader = SimulatedProcess::new(1);
+    let peer = reader.connect(0);
+    load::load_at_start(reader.server).expect("it is whole");
+    load::end_loading(reader.server);
+    assert!(reader.ask(&peer, "DBSIZE").starts_with(':'));
+    Persistence::of(reader.server).loading.position().map(|position| position.offset)
 }

@@ -1,6 +1,7 @@
 //! Commands whose record in the log has other words than the command, in odd corners: a replay
 //! gives what was there.
 
+use super::disk::Disk;
 use crate::config::{Config, OptionId};
 use crate::embedded::{Embedded, EmbeddedProcess, EmbeddedSession};
 
@@ -38,7 +39,11 @@ fn replay_under(
 ) -> Vec<String> {
     let process = |options: &[(OptionId, &str)]| {
         let config = Config::new();
-        let own = [(OptionId::io_threads, "1"), (OptionId::stream_node_max_entries, "5")];
+        let own = [
+            (OptionId::io_threads, "1"),
+            (OptionId::stream_node_max_entries, "5"),
+            (OptionId::enable_debug_command, "yes"),
+        ];
         for &(option, value) in own.iter().chain(options) {
             config.set_internally(option, value).expect("it is an option");
         }
@@ -183,5 +188,17 @@ fn what_would_wait_in_a_log_takes_nothing_later() {
         ("EXISTS other", ":0\r\n"),
     ] {
         assert_eq!(asked.ask(command), answer, "{command}");
+    }
+}
+
+#[test]
+fn what_has_expired_when_a_snapshot_is_reloaded_is_deleted_in_the_log() {
+    let dead = ["SET k 5 PX 5", "HSET h f 5 g w", "HPEXPIRE h 5 FIELDS 1 f", "wait 10"];
+    for reload in ["DEBUG RELOAD", "DEBUG RELOAD MERGE", "DEBUG RELOAD NOFLUSH MERGE"] {
+        Disk::put_in(Some(Disk::default()));
+        let commands = [&dead[..], &[reload, "INCR k", "HINCRBY h f 1"]].concat();
+        let answers = replay(&commands, &["GET k", "PTTL k", "HGET h f", "HLEN h"]);
+        Disk::put_in(None);
+        assert_eq!(answers, ["$1\r\n1\r\n", ":-1\r\n", "$1\r\n1\r\n", ":2\r\n"], "{reload}");
     }
 }

@@ -255,6 +255,19 @@ fn info_tells_how_far_a_snapshot_is_and_what_is_kept_for_it() {
     Disk::put_in(None);
 }
 
+/// As in Valkey.
+#[test]
+fn a_rewrite_counts_from_its_beginning() {
+    let (mut process, _, client) = process();
+    for count in ["1", "2"] {
+        process.ask(&client, "BGREWRITEAOF");
+        assert_eq!(told(&mut process, &client, "aof_rewrites"), count);
+        tasks::run_next();
+        assert_eq!(told(&mut process, &client, "aof_rewrites"), count);
+    }
+    Disk::put_in(None);
+}
+
 /// As where Valkey's child process is killed.
 #[test]
 fn debug_has_what_is_written_fail() {

@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::base::allocator;
+use crate::base::files::disk;
 use crate::engine::blocking::{self, Wait};
 use crate::engine::client::protected::check_debug_allowed;
 use crate::engine::command::help::show;
@@ -23,6 +24,7 @@ use crate::engine::server::Switch;
 use crate::persistence::{Existing, LoadRules};
 
 use crate::persistence::aof::Aof;
+use crate::persistence::position::CutPosition;
 use crate::persistence::{Persistence, aof, load, save};
 use crate::replication::Replication;
 
@@ -442,17 +444,22 @@ fn reload(call: &mut Call<'_>) -> Outcome {
     save::abort_save(call.server);
     call.data.propagate_nothing();
     if save {
-        save::save_held(call.server, call.data).map_err(|_| Failure::new(&"ERR"))?;
+        let position = CutPosition::of(call.server, call.data);
+        save::save_held(call.server, call.data, position).map_err(|_| Failure::new(&"ERR"))?;
     }
     let name = call.server.config.dbfilename();
     let mut reload = || {
-        let path = std::ffi::OsStr::from_bytes(&name);
-        let mut file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&name));
+        let mut file = disk::open(path).map_err(|error| error.to_string())?;
         let header = load::read_header(call.server, &mut file)?;
         if flush {
             forget_everything(call);
         }
-        let rules = LoadRules { existing, ..LoadRules::default() };
+        // The log does not tell of expired keys and fields that are dropped here. So they stay
+        // until they are deleted as others are. But of a file that is merged, an expired key must
+        // not take the place of one that lives.
+        let keeps_expired = save || existing == Existing::Refuse;
+        let rules = LoadRules { existing, keeps_expired, ..LoadRules::default() };
         load::load_held(call.server, call.data, header.as_slice().chain(file), rules)
     };
     match reload() {

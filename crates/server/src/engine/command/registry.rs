@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 
 use super::{Command, Handler};
-use crate::engine::row::{Described, Facts};
+use crate::engine::row::{Described, Facts, Flags};
 
 /// A command that the server knows.
 pub struct Registered {
@@ -23,21 +23,28 @@ impl Deref for Registered {
     }
 }
 
-/// A command and the name that clients call it by.
-type NamedCommand = (Box<[u8]>, &'static Registered);
-
 /// All commands, by name.
 pub struct Registry {
     commands: Vec<&'static Registered>,
     /// The facts of all commands, for code that executes none.
     facts: Vec<&'static Facts>,
-    /// A hash table, whose size is a power of two and at least twice the number of names.
-    slots: Vec<Option<NamedCommand>>,
+    /// The names that clients call commands by.
+    names: Names,
+    /// The names that commands have in the log and in a primary's stream.
+    logged_names: Names,
     /// The replies of COMMAND and COMMAND DOCS about all commands. They are boxed because the
-    /// compiler would read `slots` again and again if the registry itself held atomics.
+    /// compiler would read `names` again and again if the registry itself held atomics.
     pub info: Box<Described>,
     pub docs: Box<Described>,
 }
+
+/// Commands by name: a hash table, whose size is a power of two and at least twice the number of
+/// names.
+#[derive(Default)]
+struct Names(Vec<Option<NamedCommand>>);
+
+/// A name and the command that it stands for.
+type NamedCommand = (Box<[u8]>, &'static Registered);
 
 impl Registry {
     /// Registers every family. `renamed` gives commands other names; an empty new name removes the
@@ -46,9 +53,9 @@ impl Registry {
         families: &[&'static [Command]],
         renamed: &[(Vec<u8>, Vec<u8>)],
     ) -> Result<Self, String> {
-        let (info, docs) = Default::default();
-        let (commands, facts, slots) = Default::default();
-        let mut registry = Self { commands, facts, slots, info, docs };
+        let (info, docs, commands, facts) = Default::default();
+        let (names, logged_names) = Default::default();
+        let mut registry = Self { commands, facts, names, logged_names, info, docs };
         let mut names: HashMap<Vec<u8>, &'static Registered> = HashMap::new();
         for command in families.iter().flat_map(|family| family.iter()) {
             let registered = registry.register(command);
@@ -63,15 +70,19 @@ impl Registry {
                 return Err("Target command name already exists".into());
             }
         }
-        let slots = (names.len() * 4).next_power_of_two();
-        registry.slots = vec![None; slots];
-        for (name, command) in names {
-            let mut at = fold(&name) as usize & (slots - 1);
-            while registry.slots[at].is_some() {
-                at = (at + 1) & (slots - 1);
+        registry.names = Names::new(&names);
+        for command in registry.commands.iter().filter(|command| command.parent.is_none()) {
+            let taker = *names.entry(command.row.name.into()).or_insert(command);
+            if taker != *command && command.is_written_by_the_server() {
+                let (name, taker) = (command.row.name.to_uppercase(), &taker.full_name);
+                return Err(format!(
+                    "rename-command: {} cannot be called {name}, because the server itself writes \
+                     {name} into its log and to replicas, and means the command of that name",
+                    taker.to_uppercase()
+                ));
             }
-            registry.slots[at] = Some((name.into(), command));
         }
+        registry.logged_names = Names::new(&names);
         Ok(registry)
     }
 
@@ -101,18 +112,18 @@ impl Registry {
         self.commands[id]
     }
 
-    /// Finds a command by its first word.
+    /// Finds a command of a client by its first word.
     #[inline]
     pub fn find(&self, name: &[u8]) -> Option<&'static Registered> {
-        let mask = self.slots.len() - 1;
-        let mut at = fold(name) as usize & mask;
-        while let Some((known, command)) = &self.slots[at] {
-            if known.eq_ignore_ascii_case(name) {
-                return Some(command);
-            }
-            at = (at + 1) & mask;
-        }
-        None
+        self.names.find(name)
+    }
+
+    /// Finds a command of the log, or of a primary's stream, by its first word. As in Valkey, what
+    /// a client sent stands there under the name that the client used. What the server itself wrote
+    /// stands there under the command's own name, also if clients call it otherwise or not at all.
+    #[inline]
+    pub fn find_logged(&self, name: &[u8]) -> Option<&'static Registered> {
+        self.logged_names.find(name)
     }
 
     /// Finds a command by its full name, as COMMAND INFO takes it: `get`, `client|list`. Absent
@@ -137,8 +148,36 @@ impl Registry {
 
     /// The commands that clients can call, without subcommands.
     pub fn top(&self) -> impl Iterator<Item = (&[u8], &'static Registered)> {
-        let named = self.slots.iter().flatten().map(|(name, command)| (&**name, *command));
+        let named = self.names.0.iter().flatten().map(|(name, command)| (&**name, *command));
         named.filter(|(_, command)| !command.row.is_absent)
+    }
+}
+
+impl Names {
+    fn new(names: &HashMap<Vec<u8>, &'static Registered>) -> Self {
+        let len = (names.len() * 4).next_power_of_two();
+        let mut slots = vec![None; len];
+        for (name, command) in names {
+            let mut at = fold(name) as usize & (len - 1);
+            while slots[at].is_some() {
+                at = (at + 1) & (len - 1);
+            }
+            slots[at] = Some((name.as_slice().into(), *command));
+        }
+        Self(slots)
+    }
+
+    #[inline]
+    fn find(&self, name: &[u8]) -> Option<&'static Registered> {
+        let mask = self.0.len() - 1;
+        let mut at = fold(name) as usize & mask;
+        while let Some((known, command)) = &self.0[at] {
+            if known.eq_ignore_ascii_case(name) {
+                return Some(command);
+            }
+            at = (at + 1) & mask;
+        }
+        None
     }
 }
 
@@ -167,6 +206,16 @@ impl Registered {
         }
     }
 
+    /// Whether the server itself may write this command into the log or to replicas: what changes
+    /// data, and what holds the log and the stream together.
+    fn is_written_by_the_server(&self) -> bool {
+        let changes = |command: &Self| command.has(Flags::WRITE);
+        let frames = ["select", "multi", "exec", "ping", "replconf"];
+        changes(self)
+            || self.subcommands.iter().any(|command| changes(command))
+            || frames.contains(&self.row.name)
+    }
+
     pub fn subcommand(&self, name: &[u8]) -> Option<&'static Self> {
         self.subcommands.iter().copied().find(|s| s.row.name.as_bytes().eq_ignore_ascii_case(name))
     }
@@ -192,7 +241,6 @@ fn fold(name: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::row::Flags;
 
     /// If this were wrong, only a profiler would show it: the first argument would be hashed as a
     /// key.
@@ -216,6 +264,44 @@ mod tests {
             let command = registry.find_full(name.as_bytes()).expect("there is such a command");
             assert_eq!(command.first_is_key, is_key, "{name}");
         }
+    }
+
+    /// Else a server could not read its own log, and a replica not its primary's stream.
+    #[test]
+    fn what_the_server_writes_is_known_by_its_own_name() {
+        let line = |line: &str| {
+            let (old, new) = line.split_once(' ').expect("two names");
+            (old.as_bytes().to_vec(), new.as_bytes().to_vec())
+        };
+        let renamed = |lines: &[&str]| -> Result<Registry, String> {
+            let lines: Vec<_> = lines.iter().map(|text| line(text)).collect();
+            Registry::new(&crate::process::families(), &lines)
+        };
+        let lines = ["SET mine", "RESTORE ", "EXEC Go", "KEYS ", "GET keys"];
+        let registry = renamed(&lines).expect("the names are free");
+        let name = |found: Option<&'static Registered>| found.map(|command| command.row.name);
+        for (word, of_client, logged) in [
+            ("mine", Some("set"), Some("set")),
+            ("set", None, Some("set")),
+            ("RESTORE", None, Some("restore")),
+            ("GO", Some("exec"), Some("exec")),
+            ("exec", None, Some("exec")),
+            ("KEYS", Some("get"), Some("get")),
+            ("GET", None, Some("get")),
+            ("DEL", Some("del"), Some("del")),
+            ("nothing", None, None),
+        ] {
+            assert_eq!(name(registry.find(word.as_bytes())), of_client, "{word}");
+            assert_eq!(name(registry.find_logged(word.as_bytes())), logged, "{word}");
+        }
+        // `SET x 1.5` is the change of INCRBYFLOAT. It would delete the key.
+        let refused = renamed(&["SET mine", "DEL set"]).err().expect("the name is not free");
+        assert!(refused.contains("DEL cannot be called SET"), "{refused}");
+        for lines in [["FUNCTION ", "GET function"], ["MULTI ", "GET multi"]] {
+            assert!(renamed(&lines).is_err(), "{lines:?}");
+        }
+        // The name is given back.
+        assert!(renamed(&["SET mine", "DEL ours", "mine set", "ours del"]).is_ok());
     }
 
     /// The commands that take the gate, and so stop every other thread for a moment.

@@ -15,7 +15,7 @@ use crate::engine::clients::ClientInfo;
 use crate::engine::command::call::{Call, Context, Request};
 use crate::engine::command::job::{LongCommand, Slice};
 use crate::engine::command::plan::lone_key;
-use crate::engine::command::{Data, Registered, counting};
+use crate::engine::command::{Data, DatabaseUse, Registered, counting};
 use crate::engine::execution::execute::{RequestOutcome, execute};
 use crate::engine::execution::run::run_in_midst;
 use crate::engine::lazyfree;
@@ -191,7 +191,8 @@ impl Replay {
     /// Executes a command as `run` does; `data` is already a member of the gate. Holds nothing
     /// afterwards.
     fn run_entered(&mut self, args: &[&[u8]]) -> Result<(), String> {
-        let command = self.server.registry.find(args[0]);
+        let command = self.server.registry.find_logged(args[0]);
+        self.check_databases(command, args)?;
         let first_hash = args.get(1).map_or_else(KeyHash::default, |key| self.data.key(key).hash);
         let executed = self.execute(args, command, first_hash);
         // A log is in order, so the next command waits until another thread has released what this
@@ -205,6 +206,36 @@ impl Replay {
             if executed == RequestOutcome::Refused { Err(self.complaint()) } else { Ok(()) };
         self.forget_replies();
         outcome
+    }
+
+    /// Refuses a command that names a database which this server does not have. The server that
+    /// wrote it has more of them. What follows must not go to another database.
+    pub(crate) fn check_databases(
+        &self,
+        command: Option<&'static Registered>,
+        args: &[&[u8]],
+    ) -> Result<(), String> {
+        let Some(command) = command else { return Ok(()) };
+        let DatabaseUse::Named(find) = command.row.databases else { return Ok(()) };
+        if !command.accepts(args.len()) {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        find(args, &mut |at| {
+            let number = args.get(at).and_then(|word| bobbin_resp::parse_i64(word));
+            if let (Ok(()), Some(number)) = (&outcome, number) {
+                outcome = self.check_database(number);
+            }
+        });
+        outcome
+    }
+
+    fn check_database(&self, number: i64) -> Result<(), String> {
+        let count = self.server.config.databases();
+        if number < count {
+            return Ok(());
+        }
+        Err(format!("there is no database {number}, because the option 'databases' is {count}"))
     }
 
     /// Executes a command of a primary; `data` is a member of the gate. `before_release` is called
@@ -444,10 +475,11 @@ impl Replay {
         self.client.database
     }
 
-    /// Selects a database; the first one if this one does not exist.
-    pub(crate) fn select(&mut self, database: u32) {
-        let is_there = i64::from(database) < self.server.config.databases();
-        self.client.database = if is_there { database } else { 0 };
+    /// Selects a database; the first one and an error if this one does not exist.
+    pub(crate) fn select(&mut self, database: u32) -> Result<(), String> {
+        let checked = self.check_database(database.into());
+        self.client.database = if checked.is_ok() { database } else { 0 };
+        checked
     }
 }
 
@@ -458,64 +490,4 @@ impl Drop for Replay {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Config, OptionId};
-
-    /// Else all workers would wait behind the thread that wants the gate, for as long as the
-    /// command takes.
-    #[test]
-    fn a_long_command_of_a_primary_leaves_the_gate_to_a_thread_that_waits_for_it() {
-        let config = Config::new();
-        config.set_internally(OptionId::lazyfree_lazy_user_del, "no").expect("it is an option");
-        let server = crate::process::create(config, &[]).expect("a server can be made");
-        let mut replay = Replay::following(server).expect("there are threads for all");
-        let run = |replay: &mut Replay, line: &str| {
-            let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            let (command, hash) = (server.registry.find(args[0]), server.keyspace.hash(args[1]));
-            let mut is_made = false;
-            let outcome = replay.run_relayed(&args, command, hash, |_, _| is_made = true);
-            let gives_way = match outcome {
-                Ok(()) => false,
-                Err(Hindrance::Gate) => true,
-                Err(Hindrance::Wait) => panic!("nothing is reserved"),
-                Err(Hindrance::Failure(complaint)) => panic!("{complaint}"),
-            };
-            (gives_way, is_made)
-        };
-        replay.data.enter();
-        for set in ["a", "b"] {
-            let members: String = (0..5_000).map(|number| format!(" {set}{number}")).collect();
-            assert_eq!(run(&mut replay, &format!("SADD {set}{members}")), (false, true));
-        }
-        // A union is made at one moment, behind the work. DEL deletes at once, and then waits for
-        // the thread that frees.
-        for (line, key, is_made) in [("SUNIONSTORE to a b", "to", false), ("DEL a", "a", true)] {
-            let goes_on = lazyfree::hold_up();
-            std::thread::scope(|scope| {
-                let taker = scope.spawn(|| {
-                    let mut data = background::data(server).expect("there are threads for all");
-                    data.enter();
-                    data.hold_gate_anyway();
-                    let is_there = data.peek(data.key(key.as_bytes())).is_some();
-                    data.release();
-                    data.leave();
-                    is_there
-                });
-                while !server.gate.is_closed() {
-                    std::thread::yield_now();
-                }
-                let done = run(&mut replay, line);
-                replay.data.leave();
-                assert!(!taker.join().expect("it is content"), "{line}");
-                assert_eq!(done, (true, is_made), "{line}");
-            });
-            drop(goes_on);
-            replay.data.enter();
-            assert_eq!(run(&mut replay, line), (false, true));
-        }
-        let key = replay.data.key(b"to");
-        assert!(replay.data.hold_one(key.hash.shard()) && replay.data.peek(key).is_some());
-        replay.data.leave();
-    }
-}
+pub(crate) mod tests;

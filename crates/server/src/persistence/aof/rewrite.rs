@@ -216,6 +216,7 @@ pub fn begin_rewrite(server: &'static Server, data: &mut Data) -> bool {
         started_ms: system_ms(),
         keys: contents.key_count(),
     });
+    rewrites.count.fetch_add(1, Ordering::Relaxed);
     Persistence::of(server).written_keys.store(0, Ordering::Relaxed);
     let directory = AofDirectory::of(&server.config);
     let (done, rotated) = channel();
@@ -312,7 +313,6 @@ impl RewriteTask {
                 }
             }
         }
-        rewrites.count.fetch_add(1, Ordering::Relaxed);
         server.end_cut();
         *rewrites.current.lock() = None;
         // Those who wait for the base see that no rewrite is in progress any more.

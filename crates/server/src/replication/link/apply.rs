@@ -206,7 +206,7 @@ fn prepare<'c>(
         // A stream mostly repeats one command, in the same spelling.
         let named = match last {
             Some((name, command)) if name == args[0] => command,
-            _ => server.registry.find(args[0]),
+            _ => server.registry.find_logged(args[0]),
         };
         last = Some((args[0], named));
         // An unknown subcommand is refused when the command is executed.
@@ -254,6 +254,11 @@ fn run(
     {
         log::error!("{}", failure.text());
         end_server("Replica was unable to write command to disk.");
+    }
+    // What follows would change another database.
+    if let Err(why) = replay.check_databases(command, args) {
+        units.give(replay.database());
+        return Err(GiveUp::because(why));
     }
     let takes_gate = may_take_gate(command);
     if takes_gate {
@@ -336,21 +341,25 @@ fn end_server(why: &str) -> ! {
 mod tests {
     use super::*;
     use crate::config::Config;
+    use crate::persistence::aof::replay::tests::hidden;
 
-    /// Otherwise another thread could get the gate while the feed lacks executed commands.
+    /// Otherwise another thread could get the gate while the feed lacks executed commands. What
+    /// clients call the commands does not matter.
     #[test]
     fn each_command_of_a_stream_is_known_by_its_own_row() {
-        let server = crate::process::create(Config::new(), &[]).expect("a server can be made");
-        let name = server.registry.all().iter().map(|command| &command.full_name);
-        let words: Vec<Vec<&[u8]>> =
-            name.map(|name| name.split('|').map(str::as_bytes).collect()).collect();
-        let prepared = prepare(server, words.iter().map(|args| (&args[..], 0)));
-        assert_eq!(prepared.len(), server.registry.all().len());
-        for (prepared, command) in prepared.iter().zip(server.registry.all()) {
-            let name = &command.full_name;
-            assert!(prepared.command == Some(*command), "{name}");
-            if command.has(Flags::GATE) || command.row.gate_when.is_some() {
-                assert!(may_take_gate(prepared.command), "{name}");
+        for renamed in [Vec::new(), hidden()] {
+            let server = crate::process::create(Config::new(), &renamed).expect("can be made");
+            let name = server.registry.all().iter().map(|command| &command.full_name);
+            let words: Vec<Vec<&[u8]>> =
+                name.map(|name| name.split('|').map(str::as_bytes).collect()).collect();
+            let prepared = prepare(server, words.iter().map(|args| (&args[..], 0)));
+            assert_eq!(prepared.len(), server.registry.all().len());
+            for (prepared, command) in prepared.iter().zip(server.registry.all()) {
+                let name = &command.full_name;
+                assert!(prepared.command == Some(*command), "{name}");
+                if command.has(Flags::GATE) || command.row.gate_when.is_some() {
+                    assert!(may_take_gate(prepared.command), "{name}");
+                }
             }
         }
     }

@@ -214,7 +214,8 @@ impl LinkSession<'_> {
         let server = self.server;
         load::end_loading(server);
         free(server, outcome?);
-        self.replay.select(server.feed.relayed_database());
+        // A primary selects a database again behind a copy.
+        self.replay.select(server.feed.relayed_database()).ok();
         log::info!("PRIMARY <-> REPLICA sync: Finished with success");
         Ok(())
     }

@@ -100,7 +100,9 @@ impl<'a> LinkSession<'a> {
                     self.receive()?;
                 }
                 LinkEvent::GoesOn { id } => {
-                    self.replay.select(server.feed.relayed_database());
+                    self.replay
+                        .select(server.feed.relayed_database())
+                        .map_err(|why| GiveUp { why, is_damage: true })?;
                     log::info!("Successful partial resynchronization with primary.");
                     if let Some(id) = id.and_then(|id| HistoryId::parse(id.as_bytes())) {
                         self.with_gate(|_| replication.follow_name(server, id))?;

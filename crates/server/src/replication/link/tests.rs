@@ -206,6 +206,12 @@ fn follower() -> (&'static Server, Arc<Link>, Replay, Helpers) {
     (server, link, replay, helpers)
 }
 
+/// The bytes of a command.
+fn command(line: &str) -> String {
+    let words = line.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    format!("*{}\r\n{}", line.split(' ').count(), words.collect::<String>())
+}
+
 /// Waits until a replica acknowledges its offset, and returns that.
 fn acknowledged(primary: &mut TcpStream) -> u64 {
     let (mut said, mut byte) = (Vec::new(), [0]);
@@ -332,10 +338,7 @@ fn what_a_primary_sends_is_seen_in_the_command_log() {
     let (mut session, mut primary) = session(server, &link, (&mut replay, &mut helpers));
     hear(&mut session, format!("{GREETING}+CONTINUE\r\n").as_bytes());
     for line in ["SET k v", "MULTI", "INCR n", "EXEC", "GET k"] {
-        let words = line.split(' ').map(|word| format!("${}\r\n{word}\r\n", word.len()));
-        let count = line.split(' ').count();
-        let command = format!("*{count}\r\n{}", words.collect::<String>());
-        primary.write_all(command.as_bytes()).expect("it is connected");
+        primary.write_all(command(line).as_bytes()).expect("it is connected");
     }
     drop(primary);
     assert!(session.follow().is_err(), "it comes to an end");
@@ -384,3 +387,31 @@ fn a_link_is_not_made_while_somebody_has_the_server_alone() {
 
 /// What a primary answers before it is asked for the stream.
 const GREETING: &str = "+PONG\r\n+OK\r\n+OK\r\n+OK\r\n";
+
+/// Else what the primary has in that database would be changed in another one.
+#[test]
+fn a_link_ends_at_a_database_that_there_is_not() {
+    for lines in [&["SELECT 16"][..], &["MULTI", "SET l w", "SELECT 16"], &["SWAPDB 16 0"]] {
+        let (server, link, mut replay, mut helpers) = follower();
+        let (mut session, primary) = session(server, &link, (&mut replay, &mut helpers));
+        let before = ["SELECT 15", "SET k v"].map(command).concat();
+        let rest: String = lines.iter().chain(&["SET k w"]).map(|line| command(line)).collect();
+        hear(&mut session, format!("{GREETING}+CONTINUE\r\n{before}{rest}").as_bytes());
+        drop(primary);
+        let end = session.follow().expect_err("it comes to an end");
+        assert!(end.why.contains("no database 16") && end.why.contains("'databases' is 16"));
+        assert!(!end.is_damage);
+        let position = (server.feed.end_offset(), server.feed.relayed_database());
+        assert_eq!(position, (before.len() as u64, 15), "{lines:?}");
+        replay.data.enter();
+        assert_eq!([0, 15].map(|database| replay.data.total(database)), [0, 1]);
+        replay.data.leave();
+    }
+    // A server that had more databases until it was started again gets a copy.
+    let (server, link, mut replay, mut helpers) = follower();
+    server.feed.set_relayed_database(16);
+    let (mut session, primary) = session(server, &link, (&mut replay, &mut helpers));
+    hear(&mut session, format!("{GREETING}+CONTINUE\r\n{}", command("SET k v")).as_bytes());
+    drop(primary);
+    assert!(session.follow().is_err_and(|end| end.is_damage));
+}

@@ -151,7 +151,7 @@ fn every_flipped_byte_of_a_base_is_found() {
     let mut client = server.connect();
     fill(&mut client);
     client.say("BGREWRITEAOF");
-    while !ask(&mut client, &["INFO", "persistence"]).contains("aof_rewrites:1") {}
+    while !ask(&mut client, &["INFO", "persistence"]).contains("aof_rewrite_in_progress:0") {}
     assert!(server.kill());
     drop(server);
     let path = folder.log().join("appendonly.aof.2.base.rdb");

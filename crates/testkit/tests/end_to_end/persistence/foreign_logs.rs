@@ -43,7 +43,7 @@ const LOGS: &[&str] = &[
     "SET a 1;WATCH a;SET a 2;MULTI;SET b 1;EXEC;SET c 1",
     "MULTI;SELECT 2;SET a 1;SELECT 0;EXEC;SET b 1",
     // Databases.
-    "SELECT 3;SET a 1;SELECT 0;SET b 1;SELECT 99;SET c 1",
+    "SELECT 3;SET a 1;SELECT 0;SET b 1;SELECT 15;SET c 1",
     "SET a 1;SWAPDB 0 1;SET b 1;MOVE b 2;SET c 1;FLUSHDB ASYNC;SET d 1",
     "SET a 1;SELECT 1;SET b 1;FLUSHALL;SET c 1",
     // What fails, or has no effect.

@@ -456,7 +456,8 @@ fn without_a_thread_no_cut_is_begun() {
     assert_eq!(client.say("BGSAVE").text(), "Background saving started");
     until(|| field(&mut other, "persistence", "rdb_bgsave_in_progress") == 0);
     assert!(client.say("BGREWRITEAOF").text().contains("Background append only file rewriting"));
-    until(|| field(&mut other, "persistence", "aof_rewrites") == 1);
+    assert_eq!(field(&mut other, "persistence", "aof_rewrites"), 1);
+    until(|| field(&mut other, "persistence", "aof_rewrite_in_progress") == 0);
 }
 
 /// A client that writes faster than the snapshot's thread fetches what was kept for it waits, with

@@ -188,6 +188,11 @@ impl Data {
         (!self.unit.work.effects.is_empty()).then(|| std::mem::take(&mut self.unit.work.effects))
     }
 
+    /// Whether the current unit has effects that have no number yet.
+    pub const fn has_effects(&self) -> bool {
+        !self.unit.work.effects.is_empty()
+    }
+
     /// Numbers the effects of another thread, which worked on shards that this thread lent.
     pub fn number_effects(&mut self, mut effects: Effects) -> Option<u64> {
         self.recorder.record_unit(&mut effects)
