@@ -48,6 +48,8 @@ const READS_MAX: usize = 16;
 const SLOW: Duration = Duration::from_millis(5);
 /// How long a link that may neither execute nor receive sleeps before it looks again.
 const HELD_WAIT: Duration = Duration::from_millis(10);
+/// How long a session waits for bytes while the primary waits to hear what is on disk.
+const OWED_WAIT: Duration = Duration::from_millis(5);
 /// The most records that are noted in `logged`.
 const LOGGED_MAX: usize = 1024;
 
@@ -196,7 +198,12 @@ impl<'a> LinkSession<'a> {
             return self.receive_both();
         }
         self.copy_wire = None;
-        if self.read_main()? {
+        let came = if self.machine.owes_ack() {
+            wire::wait([Some(&self.wire), None], OWED_WAIT).map_err(|error| lost(&error))?[0]
+        } else {
+            true
+        };
+        if came && self.read_main()? {
             return Ok(());
         }
         self.machine.check_time(self.now_ms(), self.timeout_ms())
@@ -346,9 +353,8 @@ impl<'a> LinkSession<'a> {
 
     /// Reports the replica's offset if it is time.
     fn acknowledge_in_time(&mut self) {
-        let now_ms = self.now_ms();
-        if self.machine.wants_ack(now_ms) {
-            let on_disk = self.on_disk();
+        let (on_disk, now_ms) = (self.on_disk(), self.now_ms());
+        if self.machine.wants_ack(on_disk, now_ms) {
             self.machine.acknowledge(self.server.feed.published(), on_disk, now_ms);
         }
     }

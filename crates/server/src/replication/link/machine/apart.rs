@@ -279,7 +279,7 @@ mod tests {
                 assert_eq!(machine.gathered_bytes(), STREAM.len());
                 look(&mut machine, &mut seen).unwrap();
                 assert!(seen.stream == STREAM && machine.gathered_bytes() == 0);
-                assert!(machine.wants_ack(0), "it shows the primary that all is there");
+                assert!(machine.wants_ack(None, 0), "it shows the primary that all is there");
             }
         }
     }
@@ -314,7 +314,7 @@ mod tests {
             tell(&mut machine, &STREAM[at..]);
             machine.loaded(0);
             look(&mut machine, &mut seen).unwrap();
-            assert!(seen.stream == STREAM && machine.wants_ack(0));
+            assert!(seen.stream == STREAM && machine.wants_ack(None, 0));
             assert!(machine.output().is_empty(), "the main one has nothing to say before");
         }
         for line in ["+RDBCHANNELSYNC", "+RDBCHANNELSYNC x", "+RDBCHANNELSYNC -1"] {

@@ -30,6 +30,8 @@ pub struct LinkMachine {
     said_ms: i64,
     /// The primary has asked for the replica's offset.
     is_asked: bool,
+    /// An offset about which the primary asked before the stream was on disk up to there.
+    owed: Option<u64>,
     /// The primary understands acknowledgements.
     takes_acks: bool,
 }
@@ -136,6 +138,7 @@ impl LinkMachine {
             gathered: 0,
             said_ms: now_ms,
             is_asked: false,
+            owed: None,
             takes_acks: true,
         };
         machine.main.say(&first);
@@ -390,17 +393,27 @@ impl LinkMachine {
         self.batch = if is_slow { BATCH_OF_SLOW } else { BATCH };
     }
 
-    /// Whether it is time to report the replica's offset.
-    pub const fn wants_ack(&self, now_ms: i64) -> bool {
+    /// Whether it is time to report the replica's offset. `on_disk`: up to where the stream is on
+    /// disk, if there is a log.
+    pub fn wants_ack(&self, on_disk: Option<u64>, now_ms: i64) -> bool {
+        let is_paid = self.owed.is_some_and(|owed| on_disk.is_none_or(|offset| offset >= owed));
         matches!(self.stage, LinkStage::Stream)
             && self.takes_acks
-            && (self.is_asked || self.has_been_silent(now_ms))
+            && (self.is_asked || is_paid || self.has_been_silent(now_ms))
+    }
+
+    /// Whether the primary waits to hear that the stream is on disk.
+    pub const fn owes_ack(&self) -> bool {
+        self.owed.is_some()
     }
 
     /// Reports up to which offset the replica has executed the stream, and up to which it has the
     /// stream on disk.
     pub fn acknowledge(&mut self, offset: u64, on_disk: Option<u64>, now_ms: i64) {
-        self.is_asked = false;
+        if std::mem::take(&mut self.is_asked) {
+            self.owed = Some(offset);
+        }
+        self.owed = self.owed.filter(|owed| on_disk.is_some_and(|offset| offset < *owed));
         self.said_ms = now_ms;
         let mut words = vec![b"REPLCONF".to_vec(), b"ACK".to_vec(), digits(offset)];
         if let Some(offset) = on_disk {

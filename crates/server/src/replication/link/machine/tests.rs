@@ -137,7 +137,7 @@ fn a_primary_of_old_is_told_nothing() {
     assert_eq!(seen.copy_begins, Some((None, Some(4))));
     assert!(seen.stream == STREAM && seen.said.ends_with(b"SYNC\r\n"));
     let (machine, _) = see(None, [&bytes[..]]);
-    assert!(!machine.wants_ack(1_000_000), "it would answer within the stream");
+    assert!(!machine.wants_ack(None, 1_000_000), "it would answer within the stream");
 }
 
 #[test]
@@ -218,14 +218,14 @@ fn silence_ends_the_connection_and_acks_are_said_in_time() {
     let (mut machine, _) = see(None, []);
     assert!(machine.check_time(60_000, 60_000).is_ok());
     assert!(machine.check_time(60_001, 60_000).is_err());
-    assert!(!machine.wants_ack(60_000));
+    assert!(!machine.wants_ack(None, 60_000));
     let position = Some((ID.to_owned(), 5));
     let head = greeting() + "+CONTINUE\r\n";
     (machine, _) = see(position, [head.as_bytes()]);
-    assert!(machine.wants_ack(0), "the first at once");
+    assert!(machine.wants_ack(None, 0), "the first at once");
     machine.acknowledge(5, None, 10);
     assert_eq!(machine.output(), b"*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n5\r\n");
-    assert!(!machine.wants_ack(1009) && machine.wants_ack(1010));
+    assert!(!machine.wants_ack(None, 1009) && machine.wants_ack(None, 1010));
     machine.output().clear();
     machine.acknowledge(7, Some(6), 1010);
     assert!(machine.output().ends_with(b"$4\r\nFACK\r\n$1\r\n6\r\n"));
@@ -233,7 +233,14 @@ fn silence_ends_the_connection_and_acks_are_said_in_time() {
     machine.room(ask.len())[..ask.len()].copy_from_slice(ask);
     machine.received(ask.len(), 1020);
     assert!(matches!(machine.next_event(), Ok(LinkEvent::Commands(_))));
-    assert!(machine.wants_ack(1020), "it is asked");
+    assert!(machine.wants_ack(Some(6), 1020), "it is asked");
+    machine.acknowledge(44, Some(6), 1020);
+    assert!(machine.owes_ack() && !machine.wants_ack(Some(43), 1020));
+    assert!(machine.wants_ack(Some(44), 1020), "now it is on disk");
+    machine.acknowledge(44, Some(44), 1020);
+    assert!(!machine.owes_ack() && !machine.wants_ack(Some(44), 1020));
+    machine.acknowledge(50, Some(44), 2020);
+    assert!(!machine.owes_ack(), "the primary has not asked");
     assert!(machine.check_time(61_020, 60_000).is_ok());
     assert!(machine.check_time(61_021, 60_000).is_err());
     // The clock was set back by an hour, and the time begins anew.
@@ -259,7 +266,7 @@ fn nothing_is_missed_while_a_copy_is_loaded() {
     assert_eq!(machine.output(), b"\n");
     assert!(machine.check_time(1_000_000, 60_000).is_ok(), "it is we who take long");
     machine.loaded(1_000_000);
-    assert!(machine.wants_ack(1_000_000));
+    assert!(machine.wants_ack(None, 1_000_000));
     assert!(machine.check_time(1_000_001, 60_000).is_ok());
     assert!(matches!(machine.next_event(), Ok(LinkEvent::Commands(_))));
 }
