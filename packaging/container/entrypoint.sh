@@ -35,7 +35,11 @@ for word in "$@"; do
 		exec "$@"
 	fi
 done
-if grep -Eiqs '^[[:space:]]*(protected-mode|include)[[:space:]]' "${2-}"; then
+# A configuration that comes by the standard input cannot be looked at; it is for itself.
+if [ "${2-}" = - ]; then
+	exec "$@"
+fi
+if [ -f "${2-}" ] && grep -Eiqs '^[[:space:]]*(protected-mode|include)[[:space:]]' -- "$2"; then
 	exec "$@"
 fi
 exec "$@" --protected-mode no
