@@ -258,7 +258,7 @@ impl ReplicaNode {
         if session.wants_channel {
             return Some(uplink.primary);
         }
-        if session.machine.wants_ack(now_ms) {
+        if session.machine.wants_ack(None, now_ms) {
             session.machine.acknowledge(offset, None, now_ms);
         }
         session.send(network);
@@ -349,7 +349,7 @@ impl ReplicaNode {
             channel.received(bytes.len(), now_ms);
         }
         let looked = self.look(network, &mut session, &mut deeds, now_ms);
-        if session.machine.wants_ack(now_ms) {
+        if session.machine.wants_ack(None, now_ms) {
             session.machine.acknowledge(self.offset(), None, now_ms);
         }
         session.send(network);
