@@ -35,7 +35,7 @@ pub struct Cut {
     /// What the walk has not come to yet. `None`: it has not begun.
     parts: Option<std::vec::IntoIter<CensusPart>>,
     /// Flushed databases that are being walked.
-    detached: Option<Detached>,
+    detached: Option<Box<Detached>>,
     /// Bytes of the copies that the last step yielded.
     fetched_bytes: usize,
 }
@@ -101,7 +101,8 @@ impl Cut {
         // From here on the keyspace has no parts, so no further entry can be kept and no database
         // detached.
         if self.detached.is_none() {
-            self.detached = self.shared.detached.lock().pop().map(Detached::from);
+            self.detached =
+                self.shared.detached.lock().pop().map(|flushed| Box::new(flushed.into()));
         }
         if let Some(detached) = &mut self.detached {
             if detached.walk_cut(limit, hasher, out) {
