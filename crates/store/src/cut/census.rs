@@ -68,11 +68,17 @@ pub struct CutDatabase {
 pub struct CensusPart {
     pub number: u32,
     shard: u16,
+    /// Where the shard had the database: see `Shard::used`.
+    place: u16,
 }
 
 impl CensusPart {
     pub const fn shard(self) -> usize {
         self.shard as usize
+    }
+
+    pub(super) const fn place(self) -> usize {
+        self.place as usize
     }
 }
 
@@ -88,19 +94,23 @@ pub struct Census {
 impl Census {
     /// Counts the keys of a shard.
     pub fn add_shard(&mut self, index: usize, shard: &Shard) {
-        for (number, database) in shard.used().filter(|(_, database)| !database.is_empty()) {
-            self.add(index, number, database);
+        for (place, (number, database)) in shard.used().enumerate() {
+            if !database.is_empty() {
+                self.add(index, place, number, database);
+            }
         }
     }
 
     /// Counts the keys of a shard's database, which has some.
-    pub(super) fn add(&mut self, index: usize, number: u32, part: &Database) {
+    pub(super) fn add(&mut self, index: usize, place: usize, number: u32, part: &Database) {
         let database = self.databases.of(number);
         database.keys += part.len();
         database.expiring += part.volatile();
         database.shards += 1;
         self.has_expiring_fields |= part.may_have_expiring_fields();
-        self.parts.push(CensusPart { number, shard: index as u16 });
+        // One that lies further back is searched.
+        let place = u16::try_from(place).unwrap_or(u16::MAX);
+        self.parts.push(CensusPart { number, shard: index as u16, place });
     }
 
     /// The databases that have keys, with their numbers, in that order.

@@ -50,7 +50,8 @@ impl Cut {
         let (handle, mut census) = (CutHandle(Arc::clone(&shared)), Census::default());
         for index in 0..SHARDS {
             let shard = keyspace.exclusive(gate, index);
-            shard.join_cut(&handle, index, |number, database| census.add(index, number, database));
+            let add = |place, number, database: &_| census.add(index, place, number, database);
+            shard.join_cut(&handle, index, add);
         }
         Self { shared, census, parts: None, detached: None, fetched_bytes: 0 }
     }
@@ -87,7 +88,7 @@ impl Cut {
                 let Some(&part) = parts.as_slice().first() else { break };
                 let mut done = false;
                 visit(part.shard(), &mut |shard| {
-                    done = shard.walk_cut(part.number, &handle, limit, hasher, out);
+                    done = shard.walk_cut((part.number, part.place()), &handle, limit, hasher, out);
                 });
                 if done {
                     parts.next();

@@ -281,30 +281,30 @@ impl Shard {
         self.take_all()
     }
 
-    /// Makes all keys part of a cut. Calls `each` with each database that has keys. `index` is the
-    /// shard's.
+    /// Makes all keys part of a cut. Calls `each` with each database that has keys, and with its
+    /// place in `used` and its number. `index` is the shard's.
     pub(crate) fn join_cut(
         &mut self,
         cut: &CutHandle,
         index: usize,
-        mut each: impl FnMut(u32, &Database),
+        mut each: impl FnMut(usize, u32, &Database),
     ) {
         let part = || CutPart::new(Arc::clone(&cut.0), index);
         if !self.first.is_empty() {
             self.first.leave_cut();
             self.first.join_cut(part());
-            each(0, &self.first);
+            each(0, 0, &self.first);
         }
         if let Some(others) = self.others_mut() {
-            others.join_cut(part(), each);
+            others.join_cut(part(), |at, number, database| each(at + 1, number, database));
         }
     }
 
     /// Does what `Database::walk_cut` does, for the database that had this number when the cut
-    /// began. If it was flushed, there is nothing to walk.
+    /// began, and probably has this place in `used`. If it was flushed, there is nothing to walk.
     pub(crate) fn walk_cut(
         &mut self,
-        number: u32,
+        (number, place): (u32, usize),
         cut: &CutHandle,
         limit: usize,
         hasher: &Hasher,
@@ -313,8 +313,9 @@ impl Shard {
         if self.first.is_part_of_cut(number, cut) {
             return self.first.walk_cut(limit, hasher, out);
         }
+        let near = (number, place.wrapping_sub(1));
         let others = self.others_mut();
-        others.and_then(|others| others.walk_cut(number, cut, limit, hasher, out)).unwrap_or(true)
+        others.and_then(|others| others.walk_cut(near, cut, limit, hasher, out)).unwrap_or(true)
     }
 
     /// Exchanges the contents of two databases.

@@ -194,19 +194,19 @@ impl Others {
         size_of::<Self>() + self.all.capacity() * size_of::<Other>() + databases
     }
 
-    /// Makes all keys part of a cut. Calls `each` with each database that has keys. `part` is the
-    /// shard's part of a database, whichever it is.
-    pub(super) fn join_cut(&mut self, part: CutPart, mut each: impl FnMut(u32, &Database)) {
+    /// Makes all keys part of a cut. Calls `each` with each database that has keys, and with its
+    /// index and number. `part` is the shard's part of a database, whichever it is.
+    pub(super) fn join_cut(&mut self, part: CutPart, mut each: impl FnMut(usize, u32, &Database)) {
         if let Some((former, _)) = self.cut.take() {
             former.handle().abort();
         }
         let mut waiting = 0;
-        for Other { number, waits, database } in &mut self.all {
+        for (at, Other { number, waits, database }) in self.all.iter_mut().enumerate() {
             *waits = !database.is_empty();
             if *waits {
                 database.leave_cut();
                 waiting += 1;
-                each(*number, database);
+                each(at, *number, database);
             }
         }
         self.cut = (waiting > 0).then_some((part, waiting));
@@ -241,18 +241,18 @@ impl Others {
     }
 
     /// Does what `Database::walk_cut` does, for the database that had this number when the cut
-    /// began. `None`: none of these is that database.
+    /// began, and probably lies at this index. `None`: none of these is that database.
     pub(super) fn walk_cut(
         &mut self,
-        number: u32,
+        (number, near): (u32, usize),
         cut: &CutHandle,
         limit: usize,
         hasher: &Hasher,
         out: &mut Vec<Piece>,
     ) -> Option<bool> {
-        if let Ok(at) = self.find(number)
-            && self.all[at].waits
-        {
+        let is_near = self.all.get(near).is_some_and(|other| other.number == number);
+        let found = if is_near { Some(near) } else { self.find(number).ok() };
+        if let Some(at) = found.filter(|&at| self.all[at].waits) {
             let part = self.part_of_waiting(at).filter(|part| part.is(number, cut))?;
             let database = &self.all[at].database;
             if database.len() <= limit.saturating_sub(out.len()) {
@@ -262,13 +262,11 @@ impl Others {
             }
             return Some(self.reach(at).walk_cut(limit, hasher, out));
         }
-        let is_it = |other: &&mut Other| other.database.is_part_of_cut(number, cut);
+        let is_it = |other: &Other| other.database.is_part_of_cut(number, cut);
         // Only a database that was exchanged is elsewhere.
-        let found = match self.find(number) {
-            Ok(at) if is_it(&&mut self.all[at]) => Some(&mut self.all[at]),
-            _ => self.all.iter_mut().find(is_it),
-        };
-        Some(found?.database.walk_cut(limit, hasher, out))
+        let found =
+            found.filter(|&at| is_it(&self.all[at])).or_else(|| self.all.iter().position(is_it))?;
+        Some(self.all[found].database.walk_cut(limit, hasher, out))
     }
 
     /// Gives the databases up. Those that belong to a cut have their parts.
