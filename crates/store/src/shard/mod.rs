@@ -96,7 +96,7 @@ impl Shard {
         if index == 0 {
             return Some(&self.first);
         }
-        self.others()?.database(index)
+        self.other(index)
     }
 
     /// The database, for removing something. `None`: it is not used.
@@ -105,7 +105,7 @@ impl Shard {
         if index == 0 {
             return Some(&mut self.first);
         }
-        self.others_mut()?.used_mut(index)
+        self.used_other_mut(index)
     }
 
     /// The database. It is made if it is not used yet.
@@ -114,7 +114,24 @@ impl Shard {
         if index == 0 {
             return &mut self.first;
         }
-        self.others_or_default().database_mut(index)
+        self.other_mut(index)
+    }
+
+    // Functions of their own, so that commands on database 0 have no code for the search.
+
+    #[inline(never)]
+    fn other(&self, index: u32) -> Option<&Database> {
+        self.others()?.database(index)
+    }
+
+    #[inline(never)]
+    fn used_other_mut(&mut self, index: u32) -> Option<&mut Database> {
+        self.others_mut()?.used_mut(index)
+    }
+
+    #[inline(never)]
+    fn other_mut(&mut self, index: u32) -> &mut Database {
+        self.more.get_or_insert_default().others.get_or_insert_default().database_mut(index)
     }
 
     /// The used databases with their numbers, in that order. Database 0 always counts as used.
@@ -154,11 +171,6 @@ impl Shard {
     #[inline(always)]
     fn others_mut(&mut self) -> Option<&mut Others> {
         self.more.as_mut()?.others.as_deref_mut()
-    }
-
-    #[inline(always)]
-    fn others_or_default(&mut self) -> &mut Others {
-        self.more.get_or_insert_default().others.get_or_insert_default()
     }
 
     #[inline(always)]
