@@ -2,10 +2,11 @@
 //!
 //! A cut begins with the whole process stopped, only while each shard notes that its keys belong to
 //! the cut, and the keys are counted. Each shard's part of a database gets a
-//! [`CutPart`](crate::shard::CutPart), which for databases from 1 on may be put off. Then a walk goes through the tables in the order of positions, locks one shard at
-//! a time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
-//! for the cut, and marks it. Threads also mark new entries there. The walk skips marked entries
-//! and removes their marks, so that no marks are left behind it:
+//! [`CutPart`](crate::shard::CutPart); for databases from 1 on this is put off until they change.
+//! Then a walk goes through the tables in the order of positions, locks one shard at a time, and
+//! copies the entries. A thread that changes an entry ahead of the walk first copies it for the
+//! cut, and marks it. Threads also mark new entries there. The walk skips marked entries and
+//! removes their marks, so that no marks are left behind it:
 //!
 //! | an entry | behind the walk | ahead of the walk |
 //! |---|---|---|

@@ -199,8 +199,8 @@ impl Shard {
         &self.first
     }
 
-    /// A time (Unix ms) before which no database has keys or fields to remove; `i64::MAX`: none will
-    /// have. For databases from 1 on it may be too early, until `look_when_due`.
+    /// A time (Unix ms) before which no database has keys or fields to remove; `i64::MAX`: never.
+    /// For databases from 1 on it may be too early, until `look_when_due`.
     #[inline(always)]
     pub(crate) fn next_due_ms(&self) -> i64 {
         let first_ms = self.first.next_due_ms();
