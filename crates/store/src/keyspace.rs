@@ -573,9 +573,7 @@ mod tests {
         let emptied = expected.remove(7);
         let mut guard = gate.take();
         let shard = keyspace.exclusive(&mut guard, emptied);
-        for database in 0..shard.databases() {
-            drop(shard.take(database));
-        }
+        drop(shard.take_all());
         keyspace.refresh_hint(&mut guard, emptied);
         keyspace.refresh_hint(&mut guard, expected[0]);
         assert_eq!(used(), expected, "a thread with the gate sees an empty shard");

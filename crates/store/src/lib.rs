@@ -17,7 +17,7 @@ pub mod table;
 pub mod trim;
 pub mod value;
 
-pub use cut::{Cut, CutDatabase};
+pub use cut::{ByDatabase, Census, Cut, CutDatabase};
 pub use entry::access::{AccessClock, AccessPolicy};
 pub use entry::{EntryMut, EntryRef, KEY_LEN_MAX, NewValue, OwnedEntry, ValueRef};
 pub use gate::{Gate, GateGuard, Member};

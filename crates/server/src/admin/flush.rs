@@ -1,7 +1,7 @@
 //! Commands about whole databases: FLUSHALL, FLUSHDB, SWAPDB, DBSIZE.
 
 use bobbin_resp::Reply;
-use bobbin_store::shard::{Database, DatabaseEntries};
+use bobbin_store::shard::{Flushed, FlushedEntries};
 
 use crate::engine::command::job::{Job, Slice};
 use crate::engine::command::{Call, Categories, Command, DatabaseUse, Failure, Flags, Outcome};
@@ -57,12 +57,12 @@ fn frees_in_background(call: &Call<'_>) -> Result<bool, Failure> {
 
 /// Frees removed databases, and replies. Without `in_background` they are freed in slices before
 /// the reply, so that only this client waits.
-fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool) {
-    flushed.retain(|database| !database.is_empty());
+fn dispose(call: &mut Call<'_>, mut flushed: Vec<Flushed>, in_background: bool) {
+    flushed.retain(|keys| !keys.is_empty());
     if in_background {
         lazyfree::free_databases(flushed);
     } else if !flushed.is_empty() && !call.in_transaction {
-        let flushed = flushed.into_iter().map(Database::into_entries).collect();
+        let flushed = flushed.into_iter().map(Flushed::into_entries).collect();
         call.leave_job(FreeDatabases(flushed));
         return;
     }
@@ -70,7 +70,7 @@ fn dispose(call: &mut Call<'_>, mut flushed: Vec<Database>, in_background: bool)
 }
 
 /// Frees databases in slices.
-struct FreeDatabases(Vec<DatabaseEntries>);
+struct FreeDatabases(Vec<FlushedEntries>);
 
 impl Job for FreeDatabases {
     fn step(&mut self, slice: &mut Slice<'_>) -> bool {

@@ -82,7 +82,7 @@ fn collect(snapshot: &Snapshot<'_>) -> Vec<(String, MemoryFigure)> {
     add("lua.caches", bytes(snapshot.server.scripts.memory()));
     add("functions.caches", bytes(snapshot.server.functions.memory()));
     let (mut keys, mut tables_bytes) = (0, 0);
-    for (number, database) in databases.iter().enumerate().filter(|(_, d)| d.keys > 0) {
+    for (number, database) in databases.as_slice().iter().filter(|(_, d)| d.keys > 0) {
         add(
             &format!("db.{number}"),
             MemoryFigure::Database(database.table_bytes, database.expiry_bytes),

@@ -528,7 +528,7 @@ mod tests {
         embedded.feed(&mut session, b"SELECT 9\r\n");
         let shards_used = |embedded: &mut Embedded| {
             embedded.data.enter();
-            let used = |shard| embedded.data.visit(shard, |shard| shard.databases() > 1);
+            let used = |shard| embedded.data.visit(shard, |shard| shard.used().count() > 1);
             let count = (0..SHARDS).map(used).filter(|&used| used).count();
             embedded.data.leave();
             count

@@ -220,8 +220,9 @@ impl<'a> Pass<'a> {
                 has_more = self.step(|step| {
                     data.enter();
                     let has_more = data.visit(shard, |shard| {
-                        if number >= shard.databases() {
-                            return false;
+                        let Some((used, _)) = shard.used_from(number).next() else { return false };
+                        if used > number {
+                            (number, cursor) = (used, DefragCursor::default());
                         }
                         let database = shard.used_mut(number);
                         if !database.is_some_and(|database| database.defragment(&mut cursor, step))

@@ -264,8 +264,7 @@ fn look(
 
 /// The databases of a shard that have keys which may be evicted, with their numbers.
 fn databases(shard: &Shard, policy: MaxmemoryPolicy) -> impl Iterator<Item = (u32, &Database)> {
-    let all = (0..shard.databases()).filter_map(|index| Some((index, shard.database(index)?)));
-    all.filter(move |&(_, database)| evictable_in(database, policy) > 0)
+    shard.used().filter(move |&(_, database)| evictable_in(database, policy) > 0)
 }
 
 /// How many keys of a database may be evicted.

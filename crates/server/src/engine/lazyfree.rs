@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bobbin_io::error_text;
-use bobbin_store::shard::{Database, DatabaseEntries};
+use bobbin_store::shard::{Flushed, FlushedEntries};
 use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::{Mutex, OwnLine};
 
@@ -34,7 +34,7 @@ static QUEUE: OnceLock<Sender<(Garbage, usize)>> = OnceLock::new();
 /// The keys of whole databases, each shard's apart, in several lists. A thread that frees some
 /// takes a shard's keys out for as long. It passes over lists that are locked, as the one that
 /// locked a list may be the thread that leaves the cores to the workers.
-static FLUSHED: [Mutex<Vec<DatabaseEntries>>; FLUSHED_LISTS] =
+static FLUSHED: [Mutex<Vec<FlushedEntries>>; FLUSHED_LISTS] =
     [const { Mutex::new(Vec::new()) }; FLUSHED_LISTS];
 /// How many keys there are in them. Workers read it in every turn.
 static FLUSHED_OBJECTS: OwnLine<AtomicUsize> = OwnLine(AtomicUsize::new(0));
@@ -70,15 +70,15 @@ pub fn give_back_soon() {
 }
 
 /// Frees whole databases in the background.
-pub fn free_databases(databases: Vec<Database>) {
-    let objects: usize = databases.iter().map(Database::len).sum();
+pub fn free_databases(flushed: Vec<Flushed>) {
+    let objects: usize = flushed.iter().map(Flushed::len).sum();
     if objects == 0 {
         return;
     }
     FLUSHED_OBJECTS.0.fetch_add(objects, Ordering::Relaxed);
-    let used = databases.into_iter().filter(|database| !database.is_empty());
-    for (number, database) in used.enumerate() {
-        FLUSHED[number % FLUSHED_LISTS].lock().push(database.into_entries());
+    let used = flushed.into_iter().filter(|keys| !keys.is_empty());
+    for (number, keys) in used.enumerate() {
+        FLUSHED[number % FLUSHED_LISTS].lock().push(keys.into_entries());
     }
     send(Garbage::Flushed, 0, 0);
 }

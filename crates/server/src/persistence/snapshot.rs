@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bobbin_dump::rdb::{Format, RdbWriter, Usage};
-use bobbin_store::{AccessPolicy, Cut, CutDatabase, EntryRef, Piece, SHARDS};
+use bobbin_store::{AccessPolicy, ByDatabase, Census, Cut, CutDatabase, EntryRef, Piece, SHARDS};
 
 use super::position::StreamPosition;
 use super::walk::{slow_down, walk};
@@ -44,7 +44,7 @@ impl Contents {
 
     /// How many keys there are.
     pub fn key_count(&self) -> u64 {
-        self.keys.databases().iter().map(|database| database.keys as u64).sum()
+        self.keys.census().databases().iter().map(|(_, database)| database.keys as u64).sum()
     }
 }
 
@@ -73,7 +73,7 @@ pub fn write_without_keys(
     purpose: Purpose,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    Body::new(server, libraries, false, purpose, Vec::new()).finish(file)
+    Body::new(server, libraries, &Census::default(), purpose).finish(file)
 }
 
 /// Writes all keys as they are. `data` holds the gate.
@@ -83,35 +83,23 @@ pub fn write_held(
     position: Option<StreamPosition>,
     file: &mut impl Write,
 ) -> io::Result<()> {
-    let mut databases: Vec<CutDatabase> = Vec::new();
-    let mut has_expiring_fields = false;
+    let mut census = Census::default();
     for index in 0..SHARDS {
-        data.visit(index, |shard| {
-            for number in 0..shard.databases() {
-                let Some(database) = shard.database(number).filter(|d| !d.is_empty()) else {
-                    continue;
-                };
-                has_expiring_fields |= database.may_have_expiring_fields();
-                CutDatabase::add(&mut databases, number, database);
-            }
-        });
+        data.visit(index, |shard| census.add_shard(index, shard));
     }
-    let numbers: Vec<_> = databases.iter().map(|database| database.number).collect();
     let (libraries, purpose) = (server.functions.all(), Purpose::File(position));
-    let mut body = Body::new(server, &libraries, has_expiring_fields, purpose, databases);
-    for number in numbers {
-        for index in 0..SHARDS {
-            let keys = data.visit(index, |shard| {
-                let Some(database) = shard.database(number) else { return io::Result::Ok(0) };
-                for entry in database.table().iter() {
-                    body.key(number, entry);
-                    // Flush after each value, so that memory holds one large value at a time.
-                    body.flush_if_full(file)?;
-                }
-                Ok(database.len())
-            })?;
-            slow_down(server, keys, || true);
-        }
+    let mut body = Body::new(server, &libraries, &census, purpose);
+    for part in census.take_parts() {
+        let keys = data.visit(part.shard(), |shard| {
+            let Some(database) = shard.database(part.number) else { return io::Result::Ok(0) };
+            for entry in database.table().iter() {
+                body.key(part.number, entry);
+                // Flush after each value, so that memory holds one large value at a time.
+                body.flush_if_full(file)?;
+            }
+            Ok(database.len())
+        })?;
+        slow_down(server, keys, || true);
     }
     body.finish(file)
 }
@@ -120,8 +108,7 @@ pub fn write_held(
 pub fn has_expiring_fields(data: &mut Data) -> bool {
     (0..SHARDS).any(|index| {
         data.visit(index, |shard| {
-            let databases = (0..shard.databases()).filter_map(|number| shard.database(number));
-            databases.into_iter().any(|database| database.may_have_expiring_fields())
+            shard.used().any(|(_, database)| database.may_have_expiring_fields())
         })
     })
 }
@@ -129,10 +116,9 @@ pub fn has_expiring_fields(data: &mut Data) -> bool {
 /// A snapshot that is being written.
 pub(crate) struct Body {
     writer: RdbWriter,
-    databases: Vec<CutDatabase>,
+    /// The sizes of databases, as long as they were not written.
+    sizes: ByDatabase<Option<CutDatabase>>,
     database: Option<u32>,
-    /// Databases whose sizes were written.
-    sized: Vec<u32>,
     server: &'static Server,
     policy: Option<AccessPolicy>,
 }
@@ -140,21 +126,18 @@ pub(crate) struct Body {
 impl Body {
     /// Begins a snapshot of these contents.
     pub(crate) fn of(server: &'static Server, contents: &Contents, purpose: Purpose) -> Self {
-        let Contents { keys, libraries } = contents;
-        let (expiring, databases) = (keys.has_expiring_fields(), keys.databases().to_vec());
-        Self::new(server, libraries, expiring, purpose, databases)
+        Self::new(server, &contents.libraries, contents.keys.census(), purpose)
     }
 
     fn new(
         server: &'static Server,
         libraries: &[Arc<Library>],
-        has_expiring_fields: bool,
+        census: &Census,
         purpose: Purpose,
-        databases: Vec<CutDatabase>,
     ) -> Self {
         let format = match purpose {
             Purpose::Copy { format, .. } => format,
-            _ if has_expiring_fields => Format::Valkey,
+            _ if census.has_expiring_fields() => Format::Valkey,
             _ => Format::Shared,
         };
         let config = &server.config;
@@ -182,7 +165,11 @@ impl Body {
         }
         let policy = config.maxmemory_policy();
         let policy = policy.looks_at_use().then(|| server.access_policy());
-        Self { writer, databases, database: None, sized: Vec::new(), server, policy }
+        let mut sizes = ByDatabase::default();
+        for &(number, database) in census.databases() {
+            *sizes.of(number) = Some(database);
+        }
+        Self { writer, sizes, database: None, server, policy }
     }
 
     pub(crate) fn pieces(
@@ -203,12 +190,8 @@ impl Body {
         if self.database != Some(database) {
             self.database = Some(database);
             self.writer.database(database);
-            if !self.sized.contains(&database) {
-                self.sized.push(database);
-                let sizes = self.databases.iter().find(|sizes| sizes.number == database);
-                if let Some(sizes) = sizes {
-                    self.writer.sizes(sizes.keys, sizes.expiring);
-                }
+            if let Some(sizes) = self.sizes.get_mut(database).and_then(Option::take) {
+                self.writer.sizes(sizes.keys, sizes.expiring);
             }
         }
         let usage = match self.policy {

@@ -71,7 +71,7 @@ impl Transfer {
     fn write(&self, copied: Copied, database: Option<u32>) -> io::Result<Option<PassingFile>> {
         let server = self.server();
         let has_expiring_fields = match &copied {
-            Copied::All(contents) => contents.keys.has_expiring_fields(),
+            Copied::All(contents) => contents.keys.census().has_expiring_fields(),
             Copied::Libraries(_) => false,
         };
         // Obstacles were ruled out before.

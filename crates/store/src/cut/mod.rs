@@ -1,10 +1,12 @@
 //! A cut: the keys of all databases as they were at one moment, read while they change.
 //!
-//! A cut begins with the whole process stopped, only while each shard's part of each database gets
-//! a [`CutPart`]. Then a walk goes through the tables in the order of positions, locks one shard at
-//! a time, and copies the entries. A thread that changes an entry ahead of the walk first copies it
-//! for the cut, and marks it. Threads also mark new entries there. The walk skips marked entries
-//! and removes their marks, so that no marks are left behind it:
+//! A cut begins with the whole process stopped, only while each shard notes that its keys belong to
+//! the cut, and the keys are counted. Each shard's part of a database gets a
+//! [`CutPart`](crate::shard::CutPart); for databases from 1 on this is put off until they change.
+//! Then a walk goes through the tables in the order of positions, locks one shard at a time, and
+//! copies the entries. A thread that changes an entry ahead of the walk first copies it for the
+//! cut, and marks it. Threads also mark new entries there. The walk skips marked entries and
+//! removes their marks, so that no marks are left behind it:
 //!
 //! | an entry | behind the walk | ahead of the walk |
 //! |---|---|---|
@@ -21,42 +23,22 @@ use std::sync::atomic::Ordering;
 use crate::gate::GateGuard;
 use crate::hash::Hasher;
 use crate::keyspace::{Keyspace, SHARDS};
-use crate::shard::{CutHandle, CutPart, CutState, Database, Piece, Shard};
+use crate::shard::{CutHandle, CutState, Database, Flushed, FlushedDatabases, Piece, Shard};
+pub use census::{ByDatabase, Census, CensusPart, CutDatabase};
+
+mod census;
 
 /// All keys as they were at one moment. There is one cut at a time: a second one aborts the first.
 /// The thread that has the cut walks it to its end by `step`, even if it was aborted.
 pub struct Cut {
     shared: Arc<CutState>,
-    databases: Vec<CutDatabase>,
-    has_expiring_fields: bool,
-    /// How far the walk is: an index into `databases`, and the shard.
-    at: usize,
-    shard: usize,
-    /// A part of a flushed database that is being walked.
-    detached: Option<Database>,
+    census: Census,
+    /// What the walk has not come to yet. `None`: it has not begun.
+    parts: Option<std::vec::IntoIter<CensusPart>>,
+    /// Flushed databases that are being walked.
+    detached: Option<Box<Detached>>,
     /// Bytes of the copies that the last step yielded.
     fetched_bytes: usize,
-}
-
-/// A database of the cut, under the number that it had then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CutDatabase {
-    pub number: u32,
-    pub keys: usize,
-    pub expiring: usize,
-}
-
-impl CutDatabase {
-    /// Adds a shard's part of a database to `all`, which is in the order of the numbers.
-    pub fn add(all: &mut Vec<Self>, number: u32, part: &Database) {
-        let at = all.binary_search_by_key(&number, |database| database.number);
-        let at = at.unwrap_or_else(|at| {
-            all.insert(at, Self { number, keys: 0, expiring: 0 });
-            at
-        });
-        all[at].keys += part.len();
-        all[at].expiring += part.volatile();
-    }
 }
 
 impl Cut {
@@ -66,47 +48,26 @@ impl Cut {
         let gauge = keyspace.cut_gauge();
         gauge.cuts.fetch_add(1, Ordering::Relaxed);
         let shared = Arc::new(CutState::new(gauge));
-        let mut databases: Vec<CutDatabase> = Vec::new();
-        let mut has_expiring_fields = false;
+        let (handle, mut census) = (CutHandle(Arc::clone(&shared)), Census::default());
         for index in 0..SHARDS {
             let shard = keyspace.exclusive(gate, index);
-            for number in 0..shard.databases() {
-                let Some(database) = shard.used_mut(number) else { continue };
-                if database.is_empty() {
-                    continue;
-                }
-                database.join_cut(CutPart::new(Arc::clone(&shared), index, number));
-                has_expiring_fields |= database.may_have_expiring_fields();
-                CutDatabase::add(&mut databases, number, database);
-            }
+            let add = |place, number, database: &_| census.add(index, place, number, database);
+            shard.join_cut(&handle, index, add);
         }
-        Self {
-            shared,
-            databases,
-            has_expiring_fields,
-            at: 0,
-            shard: 0,
-            detached: None,
-            fetched_bytes: 0,
-        }
+        Self { shared, census, parts: None, detached: None, fetched_bytes: 0 }
     }
 
-    /// The databases that had keys, in the order of their numbers.
-    pub fn databases(&self) -> &[CutDatabase] {
-        &self.databases
-    }
-
-    /// Whether there may be hashes with fields that expire. `false`: there are none.
-    pub fn has_expiring_fields(&self) -> bool {
-        self.has_expiring_fields
+    /// What the keys were when the cut began.
+    pub const fn census(&self) -> &Census {
+        &self.census
     }
 
     pub fn handle(&self) -> CutHandle {
         CutHandle(Arc::clone(&self.shared))
     }
 
-    /// Walks on until `out` has about `limit` pieces, or one shard is done. The pieces of the step
-    /// before count as used up. `visit` calls its argument with the locked shard of an index.
+    /// Walks on until `out` has about `limit` pieces, or a few shards are done. The pieces of the
+    /// step before count as used up. `visit` calls its argument with the locked shard of an index.
     /// Returns `false` once everything has been put into `out`, or was skipped because the cut was
     /// aborted.
     pub fn step(
@@ -120,30 +81,33 @@ impl Cut {
         if self.shared.gauge.kept_bytes.load(Ordering::Relaxed) > FETCH_BYTES {
             self.fetch(out);
         }
-        if let Some(database) = self.databases.get(self.at) {
-            let mut done = true;
-            visit(self.shard, &mut |shard| {
-                let handle = CutHandle(Arc::clone(&self.shared));
-                if let Some(part) = shard.part_of_cut(database.number, &handle) {
-                    done = part.walk_cut(limit, hasher, out);
+        // They are put in order here because nobody waits any more.
+        let parts = self.parts.get_or_insert_with(|| self.census.take_parts().into_iter());
+        if !parts.as_slice().is_empty() {
+            let handle = CutHandle(Arc::clone(&self.shared));
+            for _ in 0..SHARDS_AT_ONCE {
+                let Some(&part) = parts.as_slice().first() else { break };
+                let mut done = false;
+                visit(part.shard(), &mut |shard| {
+                    done = shard.walk_cut((part.number, part.place()), &handle, limit, hasher, out);
+                });
+                if done {
+                    parts.next();
                 }
-            });
-            if done {
-                self.shard += 1;
-            }
-            if self.shard == SHARDS {
-                self.shard = 0;
-                self.at += 1;
+                if out.len() >= limit {
+                    break;
+                }
             }
             return true;
         }
         // From here on the keyspace has no parts, so no further entry can be kept and no database
         // detached.
         if self.detached.is_none() {
-            self.detached = self.shared.detached.lock().pop();
+            self.detached =
+                self.shared.detached.lock().pop().map(|flushed| Box::new(flushed.into()));
         }
-        if let Some(database) = &mut self.detached {
-            if database.walk_cut(limit, hasher, out) {
+        if let Some(detached) = &mut self.detached {
+            if detached.walk_cut(limit, hasher, out) {
                 self.detached = None;
             }
             return true;
@@ -175,6 +139,35 @@ impl Cut {
     }
 }
 
+/// What was flushed together from a shard.
+struct Detached {
+    database: Database,
+    rest: FlushedDatabases,
+}
+
+impl From<Flushed> for Detached {
+    fn from(flushed: Flushed) -> Self {
+        Self { database: Database::default(), rest: flushed.into_databases() }
+    }
+}
+
+impl Detached {
+    /// Appends keys of the cut until `out` has about `limit`, or a few databases are done. Those
+    /// are freed. Returns whether all are done.
+    fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
+        for _ in 0..SHARDS_AT_ONCE {
+            if self.database.walk_cut(limit, hasher, out) {
+                let Some(next) = self.rest.next() else { return true };
+                self.database = next;
+            }
+            if out.len() >= limit {
+                break;
+            }
+        }
+        false
+    }
+}
+
 impl Drop for Cut {
     fn drop(&mut self) {
         self.release_fetched();
@@ -184,6 +177,8 @@ impl Drop for Cut {
 
 /// If writers have kept more bytes than this, the walk fetches them.
 const FETCH_BYTES: usize = 256 * 1024;
+/// How many shards' parts of databases a step walks at most, and parts of flushed databases.
+const SHARDS_AT_ONCE: usize = 32;
 
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ enum Event {
     Die { now_ms: i64 },
     Swap { a: u32, b: u32 },
     Flush { database: u32 },
+    FlushAll,
     Step { limit: usize },
 }
 
@@ -40,6 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..100i64).prop_map(|now_ms| Event::Die { now_ms }),
         1 => (database.clone(), database.clone()).prop_map(|(a, b)| Event::Swap { a, b }),
         1 => database.prop_map(|database| Event::Flush { database }),
+        1 => Just(Event::FlushAll),
         4 => (1..6usize).prop_map(|limit| Event::Step { limit }),
     ]
 }
@@ -79,9 +81,8 @@ impl World {
     fn state(&self) -> State {
         let mut state = State::new();
         let shard = self.keyspace.lock(5);
-        for number in 0..shard.databases() {
-            for entry in shard.database(number).iter().flat_map(|database| database.table().iter())
-            {
+        for (number, database) in shard.used() {
+            for entry in database.table().iter() {
                 state.insert((number, entry.key().to_vec()), seen(entry));
             }
         }
@@ -164,14 +165,17 @@ impl World {
                 }
             }
             Event::Die { now_ms } => {
-                for number in 0..shard.databases() {
-                    let Some(database) = shard.used_mut(number) else { continue };
+                let mut next = shard.due_from(0, now_ms);
+                while let Some(number) = next {
+                    let database = shard.used_mut(number).expect("it has keys");
                     database.expire_due(now_ms, 10, hasher, &mut Vec::new(), |_| {});
+                    next = shard.due_from(number + 1, now_ms);
                 }
                 shard.trim();
             }
             Event::Swap { a, b } => shard.swap(a, b),
             Event::Flush { database } => drop(shard.flush(database, hasher)),
+            Event::FlushAll => drop(shard.flush_all(hasher)),
             Event::Step { .. } => {}
         }
     }
@@ -212,7 +216,7 @@ proptest! {
         before.iter().for_each(|event| world.apply(event, &keys));
         let at_cut = world.state();
         let (mut cut, mut out) = (world.begin(), Vec::new());
-        let keys_of = |cut: &Cut| cut.databases().iter().map(|d| d.keys).sum::<usize>();
+        let keys_of = |cut: &Cut| cut.census().databases().iter().map(|(_, d)| d.keys).sum::<usize>();
         prop_assert_eq!(keys_of(&cut), at_cut.len());
         let mut over = false;
         for event in &during {
@@ -316,4 +320,36 @@ fn a_cut_beside_writers_on_threads() {
     keys.dedup();
     assert_eq!(keys.len(), KEYS as usize);
     assert!(out.iter().all(|piece| piece.entry.as_ref().string() == *b"old".as_slice()));
+}
+
+/// Databases that have one key each, all of them in one shard.
+fn with_databases(numbers: std::ops::Range<u32>) -> World {
+    let mut world = World::new();
+    let keys = [world.key(0)];
+    numbers.for_each(|database| world.apply(&Event::Set { database, key: 0, len: 3 }, &keys));
+    world
+}
+
+#[test]
+fn a_walk_visits_only_shards_with_keys_of_the_database() {
+    let world = with_databases(0..50);
+    let (mut cut, mut visits, mut out) = (world.begin(), 0, Vec::new());
+    let mut visit = |index, f: &mut dyn FnMut(&mut Shard)| {
+        visits += 1;
+        f(&mut world.keyspace.lock(index));
+    };
+    while cut.step(world.keyspace.hasher(), &mut visit, 1000, &mut out) {}
+    assert_eq!((visits, out.len()), (50, 50));
+    assert!(out.iter().map(|piece| piece.database).eq(0..50), "one database after the other");
+}
+
+#[test]
+fn a_cut_begins_without_memory_for_each_database() {
+    let world = with_databases(1..50);
+    let overhead = || world.keyspace.lock(5).overhead();
+    let before = overhead();
+    let (mut cut, mut out) = (world.begin(), Vec::new());
+    assert_eq!(overhead(), before);
+    while world.step(&mut cut, 3, &mut out) {}
+    assert_eq!((overhead(), out.len()), (before, 49));
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bobbin_sync::Mutex;
 
-use super::Database;
+use super::Flushed;
 use crate::entry::{EntryRef, OwnedEntry};
 use crate::hash::KeyHash;
 
@@ -37,7 +37,7 @@ pub(crate) struct CutState {
     pub(crate) kept: [Mutex<Vec<Piece>>; STRIPES],
     pub(crate) gauge: Arc<Gauge>,
     /// Databases that were flushed while they were part of the cut.
-    pub(crate) detached: Mutex<Vec<Database>>,
+    pub(crate) detached: Mutex<Vec<Flushed>>,
     pub(crate) aborted: AtomicBool,
 }
 
@@ -77,16 +77,21 @@ impl CutHandle {
         self.0.aborted.load(Ordering::Relaxed)
     }
 
-    /// Gives the cut a database that is flushed, to walk it later.
-    pub(crate) fn detach(&self, database: Database) {
-        self.0.detached.lock().push(database);
+    /// Gives the cut databases that are flushed, to walk them later.
+    pub(crate) fn detach(&self, flushed: Flushed) {
+        self.0.detached.lock().push(flushed);
     }
 }
 
 impl CutPart {
-    /// The part of a shard's database: the shard's index, and the database's number.
-    pub(crate) fn new(cut: Arc<CutState>, index: usize, number: u32) -> Self {
-        Self { cut, number, stripe: (index % STRIPES) as u32, from: 0 }
+    /// The part of database 0 of a shard.
+    pub(crate) fn new(cut: Arc<CutState>, index: usize) -> Self {
+        Self { cut, number: 0, stripe: (index % STRIPES) as u32, from: 0 }
+    }
+
+    /// The part of another database of the same shard.
+    pub(crate) fn of_database(&self, number: u32) -> Self {
+        Self { cut: Arc::clone(&self.cut), number, stripe: self.stripe, from: 0 }
     }
 
     /// Whether this part belongs to this cut and to the database that had this number.

@@ -17,9 +17,14 @@ use watch::{Concerned, Observer, WatchedKeys};
 
 pub use cut_part::{CutHandle, Piece};
 pub(crate) use cut_part::{CutPart, CutState, Gauge};
+pub(crate) use flushed::FlushedDatabases;
+pub use flushed::{Flushed, FlushedEntries};
+use others::Others;
 
 mod cut_part;
 mod expiry;
+mod flushed;
+mod others;
 pub mod tracked;
 pub mod watch;
 
@@ -79,8 +84,8 @@ pub struct Shard {
 /// What most shards do not have.
 #[derive(Default)]
 struct More {
-    /// The databases from 1 on, as far as they are used.
-    others: Vec<Option<Box<Database>>>,
+    /// The databases from 1 on. `None`: none is used.
+    others: Option<Box<Others>>,
     watched: Option<Box<WatchedKeys>>,
 }
 
@@ -91,7 +96,7 @@ impl Shard {
         if index == 0 {
             return Some(&self.first);
         }
-        self.others().get(index as usize - 1)?.as_deref()
+        self.other(index)
     }
 
     /// The database, for removing something. `None`: it is not used.
@@ -100,7 +105,7 @@ impl Shard {
         if index == 0 {
             return Some(&mut self.first);
         }
-        self.more.as_mut()?.others.get_mut(index as usize - 1)?.as_deref_mut()
+        self.used_other_mut(index)
     }
 
     /// The database. It is made if it is not used yet.
@@ -109,36 +114,63 @@ impl Shard {
         if index == 0 {
             return &mut self.first;
         }
-        let others = &mut self.more.get_or_insert_default().others;
-        if others.len() < index as usize {
-            others.resize_with(index as usize, || None);
-        }
-        others[index as usize - 1].get_or_insert_default()
+        self.other_mut(index)
+    }
+
+    // Functions of their own, so that commands on database 0 have no code for the search.
+
+    #[inline(never)]
+    fn other(&self, index: u32) -> Option<&Database> {
+        self.others()?.database(index)
+    }
+
+    #[inline(never)]
+    fn used_other_mut(&mut self, index: u32) -> Option<&mut Database> {
+        self.others_mut()?.used_mut(index)
+    }
+
+    #[inline(never)]
+    fn other_mut(&mut self, index: u32) -> &mut Database {
+        self.more.get_or_insert_default().others.get_or_insert_default().database_mut(index)
+    }
+
+    /// The used databases with their numbers, in that order. Database 0 always counts as used.
+    pub fn used(&self) -> impl Iterator<Item = (u32, &Database)> {
+        let others = self.others().map(Others::iter);
+        std::iter::once((0, &self.first)).chain(others.into_iter().flatten())
+    }
+
+    /// The used databases from a number on.
+    pub fn used_from(&self, number: u32) -> impl Iterator<Item = (u32, &Database)> {
+        let others = self.others().map(|others| others.iter_from(number));
+        let first = (number == 0).then_some((0, &self.first));
+        first.into_iter().chain(others.into_iter().flatten())
     }
 
     /// Frees the memory of databases without keys.
     pub fn trim(&mut self) {
-        let Some(more) = &mut self.more else { return };
-        for other in &mut more.others {
-            other.take_if(|database| database.is_empty());
-        }
-        let used = more.others.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-        more.others.truncate(used);
-        if used == 0 {
-            more.others = Vec::new();
+        if let Some(others) = self.others_mut() {
+            others.trim();
             self.tidy();
         }
     }
 
     /// Frees what most shards do not have, if this one no longer has it.
     fn tidy(&mut self) {
-        self.more.take_if(|more| more.others.is_empty() && more.watched.is_none());
+        self.more.take_if(|more| {
+            more.others.take_if(|others| others.is_empty());
+            more.others.is_none() && more.watched.is_none()
+        });
     }
 
-    /// The databases from 1 on.
     #[inline(always)]
-    fn others(&self) -> &[Option<Box<Database>>] {
-        self.more.as_ref().map_or(&[], |more| &more.others)
+    fn others(&self) -> Option<&Others> {
+        self.more.as_ref()?.others.as_deref()
+    }
+
+    #[inline(always)]
+    fn others_mut(&mut self) -> Option<&mut Others> {
+        self.more.as_mut()?.others.as_deref_mut()
     }
 
     #[inline(always)]
@@ -150,15 +182,10 @@ impl Shard {
         self.more.get_or_insert_default().watched.get_or_insert_default()
     }
 
-    /// The highest number of a used database, plus one.
-    pub fn databases(&self) -> u32 {
-        1 + self.others().len() as u32
-    }
-
     /// Whether the shard has more than keys of database 0 that never expire.
     #[inline(always)]
     pub(crate) fn has_more(&self) -> bool {
-        self.first.expiry.is_some() || !self.others().is_empty()
+        self.first.expiry.is_some() || self.others().is_some()
     }
 
     /// Whether the shard has no key, and no memory for keys.
@@ -172,11 +199,25 @@ impl Shard {
         &self.first
     }
 
-    /// From when on (Unix ms) a database has keys or fields to remove; `i64::MAX`: never.
+    /// A time (Unix ms) before which no database has keys or fields to remove; `i64::MAX`: never.
+    /// For databases from 1 on it may be too early, until `look_when_due`.
     #[inline(always)]
     pub(crate) fn next_due_ms(&self) -> i64 {
-        let others = self.others().iter().flatten().map(|other| other.next_due_ms());
-        others.fold(self.first.next_due_ms(), i64::min)
+        let first_ms = self.first.next_due_ms();
+        self.others().map_or(first_ms, |others| first_ms.min(others.next_due_ms()))
+    }
+
+    /// Looks at every database to learn when the next key or field has to be removed.
+    pub fn look_when_due(&mut self) {
+        if let Some(others) = self.others_mut() {
+            others.look_when_due();
+        }
+    }
+
+    /// The first database from this number on that has keys or fields to remove.
+    pub fn due_from(&self, number: u32, now_ms: i64) -> Option<u32> {
+        let mut used = self.used_from(number);
+        used.find(|(_, database)| database.next_due_ms() <= now_ms).map(|(number, _)| number)
     }
 
     /// Exchanges the contents of two databases. Watched keys count as changed if they existed or
@@ -232,9 +273,9 @@ impl Shard {
         Some(database.entry(database.find(hasher.hash(key), key)?).expire_ms())
     }
 
-    /// Removes the contents of a database. They should be dropped when no lock is held. Watched
-    /// keys that existed count as changed.
-    pub fn flush(&mut self, index: u32, hasher: &Hasher) -> Database {
+    /// Removes the keys of a database, and returns them and their number. Watched keys that existed
+    /// count as changed.
+    pub fn flush(&mut self, index: u32, hasher: &Hasher) -> (usize, Flushed) {
         if let Some(mut watched) = self.take_watched() {
             watched.changed_where(index, |key| self.expiry_of(index, key, hasher).is_some());
             self.more.get_or_insert_default().watched = Some(watched);
@@ -242,12 +283,51 @@ impl Shard {
         self.take(index)
     }
 
-    /// The database that had this number when a cut began, if it was not walked yet.
-    pub(crate) fn part_of_cut(&mut self, number: u32, cut: &CutHandle) -> Option<&mut Database> {
-        let is_it =
-            |database: &Database| database.expiry.cut().is_some_and(|part| part.is(number, cut));
-        let index = (0..self.databases()).find(|&index| self.database(index).is_some_and(is_it))?;
-        self.used_mut(index)
+    /// Removes the keys of all databases, and returns them and their number. Watched keys that
+    /// existed count as changed.
+    pub fn flush_all(&mut self, hasher: &Hasher) -> (usize, Flushed) {
+        if let Some(mut watched) = self.take_watched() {
+            watched.all_changed_where(|index, key| self.expiry_of(index, key, hasher).is_some());
+            self.more.get_or_insert_default().watched = Some(watched);
+        }
+        self.take_all()
+    }
+
+    /// Makes all keys part of a cut. Calls `each` with each database that has keys, and with its
+    /// place in `used` and its number. `index` is the shard's.
+    pub(crate) fn join_cut(
+        &mut self,
+        cut: &CutHandle,
+        index: usize,
+        mut each: impl FnMut(usize, u32, &Database),
+    ) {
+        let part = || CutPart::new(Arc::clone(&cut.0), index);
+        if !self.first.is_empty() {
+            self.first.leave_cut();
+            self.first.join_cut(part());
+            each(0, 0, &self.first);
+        }
+        if let Some(others) = self.others_mut() {
+            others.join_cut(part(), |at, number, database| each(at + 1, number, database));
+        }
+    }
+
+    /// Does what `Database::walk_cut` does, for the database that had this number when the cut
+    /// began, and probably has this place in `used`. If it was flushed, there is nothing to walk.
+    pub(crate) fn walk_cut(
+        &mut self,
+        (number, place): (u32, usize),
+        cut: &CutHandle,
+        limit: usize,
+        hasher: &Hasher,
+        out: &mut Vec<Piece>,
+    ) -> bool {
+        if self.first.is_part_of_cut(number, cut) {
+            return self.first.walk_cut(limit, hasher, out);
+        }
+        let near = (number, place.wrapping_sub(1));
+        let others = self.others_mut();
+        others.and_then(|others| others.walk_cut(near, cut, limit, hasher, out)).unwrap_or(true)
     }
 
     /// Exchanges the contents of two databases.
@@ -255,36 +335,54 @@ impl Shard {
         if a == b || self.both_empty(a, b) {
             return;
         }
-        let taken = std::mem::take(self.database_mut(a));
-        let taken = std::mem::replace(self.database_mut(b), taken);
-        *self.database_mut(a) = taken;
-        self.trim();
+        let others = self.more.get_or_insert_default().others.get_or_insert_default();
+        match (a, b) {
+            (0, other) | (other, 0) => {
+                let taken = others.take(other).unwrap_or_default();
+                let first = std::mem::replace(&mut self.first, taken);
+                if !first.is_empty() {
+                    *others.database_mut(other) = first;
+                }
+            }
+            _ => others.swap(a, b),
+        }
+        self.tidy();
     }
 
     fn both_empty(&self, a: u32, b: u32) -> bool {
         [a, b].iter().all(|&index| self.database(index).is_none_or(|d| d.table.is_empty()))
     }
 
-    /// Removes the contents of a database. They should be dropped when no lock is held. If they
-    /// belong to a cut, the cut gets them, and the result is empty.
-    pub fn take(&mut self, index: u32) -> Database {
-        let taken = self.used_mut(index).map(std::mem::take).unwrap_or_default();
-        self.trim();
-        match taken.expiry.cut().map(CutPart::handle) {
-            None => taken,
-            Some(cut) => {
-                cut.detach(taken);
-                Database::default()
-            }
+    /// Removes the keys of a database, and returns them and their number. If they belong to a cut,
+    /// the cut gets them, and the first result is empty.
+    pub fn take(&mut self, index: u32) -> (usize, Flushed) {
+        let one = match index {
+            0 => std::mem::take(&mut self.first),
+            index => self.others_mut().and_then(|others| others.take(index)).unwrap_or_default(),
+        };
+        self.tidy();
+        give(Flushed::new(one, None))
+    }
+
+    /// Does what `take` does, for all databases.
+    pub fn take_all(&mut self) -> (usize, Flushed) {
+        let others = self.more.as_mut().and_then(|more| more.others.take());
+        self.tidy();
+        give(Flushed::new(std::mem::take(&mut self.first), others))
+    }
+
+    /// Puts the keys of all databases of another shard into this one, which has none.
+    pub fn put_all(&mut self, keys: Flushed) {
+        let (first, others) = keys.into_parts();
+        self.first = first;
+        if others.is_some() {
+            self.more.get_or_insert_default().others = others;
         }
     }
 
     /// Bytes of memory for everything but the entries.
     pub fn overhead(&self) -> usize {
-        let others = self.others();
-        let used = others.iter().flatten().map(|database| &**database);
-        let overhead = |database: &Database| size_of::<Database>() + database.overhead();
-        self.first.overhead() + used.map(overhead).sum::<usize>() + size_of_val(others)
+        self.first.overhead() + self.others().map_or(0, Others::overhead)
     }
 
     /// Whether clients may watch, wait for, or keep copies of keys of the shard. If so,
@@ -482,13 +580,23 @@ impl Database {
         entry
     }
 
-    /// Makes the keys part of a cut.
-    pub(crate) fn join_cut(&mut self, part: CutPart) {
+    /// Makes the keys part of a cut. They belong to no other.
+    fn join_cut(&mut self, part: CutPart) {
+        self.expiry.set_cut(Some(part));
+    }
+
+    /// Aborts the cut that the keys belong to, if there is one, and removes its marks.
+    fn leave_cut(&mut self) {
         if let Some(former) = self.expiry.cut() {
             former.handle().abort();
             self.table.iter_mut().for_each(|mut entry| entry.set_marked(false));
+            self.expiry.set_cut(None);
         }
-        self.expiry.set_cut(Some(part));
+    }
+
+    /// Whether this is the database that had this number when the cut began.
+    fn is_part_of_cut(&self, number: u32, cut: &CutHandle) -> bool {
+        self.expiry.cut().is_some_and(|part| part.is(number, cut))
     }
 
     /// Whether there may be hashes with fields that expire. `false`: there are none.
@@ -790,6 +898,18 @@ impl Database {
     }
 }
 
+/// Gives keys that were removed to the cut that they belong to, or back. Also returns their number.
+fn give(flushed: Flushed) -> (usize, Flushed) {
+    let keys = flushed.len();
+    match flushed.cut() {
+        None => (keys, flushed),
+        Some(cut) => {
+            cut.detach(flushed);
+            (keys, Flushed::default())
+        }
+    }
+}
+
 /// When the first field of a hash expires, approximately.
 #[inline(always)]
 fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
@@ -806,166 +926,4 @@ pub const FIELDS_MAX: usize = 256;
 const KEYS_PER_STALE: usize = 16;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const NOW_MS: i64 = 1_700_000_000_000;
-
-    fn set(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
-        let clock = AccessClock::new(AccessPolicy::Lru, NOW_MS);
-        let (hash, value) = (hasher.hash(key), NewValue::Inline(b"v"));
-        let database = shard.database_mut(database);
-        let found = database.find(hash, key);
-        database.set(hash, key, found, value, Expire::Clear, &clock, hasher);
-    }
-
-    fn remove(shard: &mut Shard, database: u32, key: &[u8], hasher: &Hasher) {
-        let database = shard.used_mut(database).expect("it has keys");
-        let place = database.find(hasher.hash(key), key).expect("it was set");
-        drop(database.remove(place, hasher));
-    }
-
-    #[test]
-    fn a_database_is_made_by_its_first_key_and_given_back_by_trim() {
-        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
-        assert!(shard.used_mut(0).is_some(), "database 0 is always there");
-        assert!(shard.used_mut(7).is_none());
-        assert!(shard.database(7).is_none());
-        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
-        set(&mut shard, 7, b"a", &hasher);
-        set(&mut shard, 3, b"b", &hasher);
-        assert_eq!(shard.databases(), 8);
-        assert!(shard.database(5).is_none(), "what lies between is not made");
-        assert_eq!(shard.used_mut(7).map(|database| database.len()), Some(1));
-        remove(&mut shard, 7, b"a", &hasher);
-        assert_eq!(shard.databases(), 8, "a removal alone keeps it for the next key");
-        shard.trim();
-        assert_eq!(shard.databases(), 4);
-        remove(&mut shard, 3, b"b", &hasher);
-        shard.trim();
-        assert_eq!((shard.databases(), shard.overhead()), (1, 0));
-    }
-
-    #[test]
-    fn swapping_and_flushing_leave_no_empty_database_behind() {
-        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
-        shard.swap(0, 9);
-        shard.swap(4, 9);
-        assert_eq!(shard.databases(), 1);
-        set(&mut shard, 9, b"a", &hasher);
-        shard.swap(9, 2);
-        assert_eq!(shard.databases(), 3);
-        shard.swap(2, 0);
-        assert_eq!(shard.databases(), 1);
-        assert_eq!(shard.first.len(), 1);
-        assert_eq!(shard.flush(6, &hasher).len(), 0);
-        set(&mut shard, 6, b"a", &hasher);
-        assert_eq!(shard.flush(6, &hasher).len(), 1);
-        assert_eq!((shard.databases(), shard.overhead()), (1, shard.first.overhead()));
-    }
-
-    /// Each look removes an item and inserts one at most, however many keys an item stands for.
-    #[test]
-    fn keys_that_share_items_are_looked_at_once_each() {
-        const KEYS: usize = if cfg!(miri) { 20 } else { 1000 };
-        const CELLS: u32 = 16;
-        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
-        let database = shard.database_mut(0);
-        let keys = (0_u64..).map(u64::to_be_bytes);
-        let keys = keys.filter(|key| hasher.hash(key).position() >> POSITION_BITS_LOST < CELLS);
-        for (number, key) in keys.take(KEYS).enumerate() {
-            let expire_ms = NOW_MS + 1 + 100 * number as i64;
-            let entry = OwnedEntry::new(&key, NewValue::Inline(b"v"), Some(expire_ms), 0);
-            database.insert(hasher.hash(&key), entry, &hasher);
-        }
-        assert_eq!(database.expiry.items(), KEYS);
-        let (mut gone, mut looks) = (Vec::new(), 0);
-        while database.next_due_ms() < i64::MAX {
-            let due_ms = database.next_due_ms();
-            looks += database.expire_due(due_ms, 16, &hasher, &mut gone, |_| {});
-            assert!(database.expiry.items() <= KEYS, "{} items", database.expiry.items());
-            assert!(looks <= 3 * KEYS, "{looks} looks");
-        }
-        assert_eq!((gone.len(), database.len()), (KEYS, 0));
-    }
-
-    #[test]
-    fn fields_of_many_hashes_go_in_steps() {
-        use crate::value::hash::FieldExpiry;
-        use crate::value::pages::Given;
-        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
-
-        const HASHES: usize = if cfg!(miri) { 3 } else { 64 };
-        const FIELDS: usize = 300;
-        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
-        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
-        let database = shard.database_mut(0);
-        for key in 0..HASHES {
-            let mut hash = Fields::default();
-            for field in 0..FIELDS {
-                let name = format!("f{field}");
-                let at = FieldExpiry::At(NOW_MS + 1);
-                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
-            }
-            let (key, value) = (key.to_be_bytes(), NewValue::Collection(AnyCollection::Hash(hash)));
-            database.insert(hasher.hash(&key), OwnedEntry::new(&key, value, None, 0), &hasher);
-        }
-        let (mut gone, mut fields) = (Vec::new(), 0);
-        while database.next_due_ms() <= NOW_MS + 100 {
-            let mut step = 0;
-            database.expire_due(NOW_MS + 100, 64, &hasher, &mut gone, |event| {
-                step += usize::from(matches!(event, Reaped::Field(_)));
-            });
-            assert!(step <= FIELDS_MAX, "{step} fields with the shard held");
-            fields += step;
-        }
-        assert_eq!((fields, gone.len(), database.len()), (HASHES * FIELDS, HASHES, 0));
-    }
-
-    #[test]
-    fn fields_are_taken_out_of_hashes_and_empty_hashes_with_them() {
-        use crate::value::hash::FieldExpiry;
-        use crate::value::pages::Given;
-        use crate::value::{AnyCollection, Hash as Fields, HashLimits};
-
-        let (mut shard, hasher) = (Shard::default(), Hasher::new(1));
-        let limits = HashLimits { packed_entries: 8, packed_value_len: 8 };
-        let database = shard.database_mut(0);
-        for (key, fields, stays) in [("all", 700, false), ("most", 700, true)] {
-            let mut hash = Fields::default();
-            for field in 0..fields {
-                let (name, at) = (format!("f{field}"), FieldExpiry::At(NOW_MS + field % 7));
-                hash.set(name.as_bytes(), Given::from(b"v"), at, NOW_MS, &limits, &hasher);
-            }
-            if stays {
-                hash.set(b"stays", Given::from(b"v"), FieldExpiry::Clear, NOW_MS, &limits, &hasher);
-            }
-            let value = NewValue::Collection(AnyCollection::Hash(hash));
-            let entry = OwnedEntry::new(key.as_bytes(), value, None, 0);
-            database.insert(hasher.hash(key.as_bytes()), entry, &hasher);
-        }
-        assert_eq!(database.volatile(), 0);
-        assert!(database.next_due_ms() < i64::MAX);
-        let (mut gone, mut reaped, mut fields) = (Vec::new(), Vec::new(), 0);
-        let mut expire = |now_ms, gone: &mut Vec<_>| {
-            let reaped = |event: Reaped<'_>| match event {
-                Reaped::Field(_) => fields += 1,
-                Reaped::Hash(key) => reaped.push((key.to_vec(), std::mem::take(&mut fields))),
-            };
-            database.expire_due(now_ms, 100, &hasher, gone, reaped);
-        };
-        expire(NOW_MS - 100, &mut gone);
-        assert!(gone.is_empty());
-        for _ in 0..(2 * 700_usize).div_ceil(FIELDS_MAX) {
-            expire(NOW_MS + 100, &mut gone);
-        }
-        assert_eq!(gone.iter().map(|entry| entry.as_ref().key()).collect::<Vec<_>>(), [b"all"]);
-        for key in [&b"all"[..], b"most"] {
-            let fields = reaped.iter().filter(|(name, _)| name == key).map(|(_, fields)| fields);
-            assert_eq!(fields.sum::<usize>(), 700);
-        }
-        let place = database.find(hasher.hash(b"most"), b"most").unwrap();
-        assert_eq!(database.entry(place).collection::<Fields>().map(Fields::len), Some(1));
-        assert_eq!(database.next_due_ms(), i64::MAX);
-    }
-}
+mod tests;

@@ -177,14 +177,16 @@ impl WatchedKeys {
     /// Notes a change of every watched key of a database for which `f` returns true.
     pub fn changed_where(&mut self, database: u32, mut f: impl FnMut(&[u8]) -> bool) {
         self.tell(|observer| observer.note_all(database));
-        let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) else {
-            return;
-        };
-        for (key, watched) in keys {
-            if watched.watchers > 0 && f(key) {
-                self.clock += 1;
-                watched.version = self.clock;
-            }
+        if let Some((_, keys)) = self.databases.iter_mut().find(|(of, _)| *of == database) {
+            note_where(keys, &mut self.clock, &mut f);
+        }
+    }
+
+    /// Notes a change of every watched key, in every database, for which `f` returns true.
+    pub fn all_changed_where(&mut self, mut f: impl FnMut(u32, &[u8]) -> bool) {
+        self.tell(|observer| observer.note_all(observer.database));
+        for (database, keys) in &mut self.databases {
+            note_where(keys, &mut self.clock, &mut |key: &[u8]| f(*database, key));
         }
     }
 
@@ -205,6 +207,13 @@ impl WatchedKeys {
         let of = self.databases.iter().filter(move |(of, _)| *of == database);
         let keys = of.flat_map(|(_, keys)| keys);
         keys.filter(|(_, watched)| watched.waiters > 0).map(|(key, _)| &**key)
+    }
+
+    /// The keys of all databases that blocked clients wait for, each with its database.
+    pub fn all_waited(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        let each =
+            |&(database, _): &(u32, _)| self.waited(database).map(move |key| (database, key));
+        self.databases.iter().flat_map(each)
     }
 
     fn enter(&mut self, database: u32, key: &[u8]) -> &mut Watched {
@@ -236,6 +245,16 @@ impl WatchedKeys {
             }
         }
         Some(result)
+    }
+}
+
+/// Gives the watched keys for which `f` returns true another version.
+fn note_where(keys: &mut WatchedByKey, clock: &mut u64, f: &mut impl FnMut(&[u8]) -> bool) {
+    for (key, watched) in keys {
+        if watched.watchers > 0 && f(key) {
+            *clock += 1;
+            watched.version = *clock;
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 use bobbin_resp::format_f64_as_digits;
 use bobbin_store::value::integer::IntegerText;
 use bobbin_store::value::{CollectionRef, StreamId};
-use bobbin_store::{EntryRef, SHARDS, ValueRef};
+use bobbin_store::{ByDatabase, EntryRef, SHARDS, ValueRef};
 use sha1::{Digest as _, Sha1};
 
 use super::any_key;
@@ -20,15 +20,11 @@ struct Digest([u8; 20]);
 
 pub(super) fn all(call: &mut Call<'_>) -> Outcome {
     let over_ms = call.data.conditions.over_ms();
-    let mut by_database: Vec<(Digest, bool)> = Vec::new();
+    let mut by_database: ByDatabase<(Digest, bool)> = ByDatabase::default();
     for index in 0..SHARDS {
         call.data.visit(index, |shard| {
-            for number in 0..shard.databases() {
-                let Some(database) = shard.database(number) else { continue };
-                if by_database.len() <= number as usize {
-                    by_database.resize(number as usize + 1, Default::default());
-                }
-                let (sum, used) = &mut by_database[number as usize];
+            for (number, database) in shard.used() {
+                let (sum, used) = by_database.of(number);
                 let live = |entry: &EntryRef<'_>| entry.expire_ms().is_none_or(|ms| ms > over_ms);
                 for entry in database.table().iter().filter(live) {
                     let mut digest = Digest::default();
@@ -41,8 +37,8 @@ pub(super) fn all(call: &mut Call<'_>) -> Outcome {
         });
     }
     let mut digest = Digest::default();
-    for (number, (sum, _)) in by_database.iter().enumerate().filter(|(_, (_, used))| *used) {
-        digest.mix(&(number as u32).to_be_bytes());
+    for (number, (sum, _)) in by_database.as_slice().iter().filter(|(_, (_, used))| *used) {
+        digest.mix(&number.to_be_bytes());
         digest.xor(&sum.0);
     }
     call.reply.simple(digest.text());
@@ -55,8 +51,7 @@ pub fn whole(data: &mut Data) -> [u8; 20] {
     let mut sum = Digest::default();
     for index in 0..SHARDS {
         data.visit(index, |shard| {
-            for number in 0..shard.databases() {
-                let Some(database) = shard.database(number) else { continue };
+            for (number, database) in shard.used() {
                 for entry in database.table().iter() {
                     let mut digest = Digest::default();
                     digest.mix(&number.to_be_bytes());

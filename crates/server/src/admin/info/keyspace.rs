@@ -1,7 +1,7 @@
 //! The section of databases.
 
 use bobbin_store::value::Hash;
-use bobbin_store::{Database, EntryRef};
+use bobbin_store::{ByDatabase, Database, EntryRef};
 
 use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
@@ -16,8 +16,7 @@ pub(super) const KEYSPACE: Section = Section {
 /// The figures of all shards.
 #[derive(Default, Clone, Debug)]
 pub struct KeyspaceFigures {
-    /// By database number.
-    pub databases: Vec<DatabaseFigures>,
+    pub databases: ByDatabase<DatabaseFigures>,
     /// The bytes of tables and indexes.
     pub overhead_bytes: usize,
 }
@@ -51,13 +50,6 @@ impl KeyspaceFigures {
     pub fn of(data: &mut Data) -> Self {
         figures(data)
     }
-
-    fn database(&mut self, number: u32) -> &mut DatabaseFigures {
-        if self.databases.len() <= number as usize {
-            self.databases.resize(number as usize + 1, DatabaseFigures::default());
-        }
-        &mut self.databases[number as usize]
-    }
 }
 
 fn figures(data: &mut Data) -> KeyspaceFigures {
@@ -73,12 +65,8 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
         let random = data.random.next_u32();
         data.visit(index, |shard| {
             figures.overhead_bytes += shard.overhead();
-            for number in 0..shard.databases() {
-                let Some(database) = shard.database(number) else { continue };
-                if database.is_empty() {
-                    continue;
-                }
-                let sum = figures.database(number);
+            for (number, database) in shard.used().filter(|(_, database)| !database.is_empty()) {
+                let sum = figures.databases.of(number);
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
                 if database.may_have_expiring_fields() {
@@ -97,7 +85,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
     });
     figures.overhead_bytes += first.table_bytes;
     if first.keys > 0 {
-        let sum = figures.database(0);
+        let sum = figures.databases.of(0);
         sum.keys += first.keys;
         sum.table_bytes += first.table_bytes;
     }
@@ -115,7 +103,7 @@ fn with_volatile_items(database: &Database) -> usize {
 }
 
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
-    for (number, database) in snapshot.keyspace().databases.iter().enumerate() {
+    for (number, database) in snapshot.keyspace().databases.as_slice() {
         if database.keys > 0 {
             let (keys, volatile) = (database.keys, database.volatile);
             let ttl_ms = database.average_ttl_ms();

@@ -49,8 +49,7 @@ impl KeySample {
         for offset in 0..SHARDS {
             let random = data.random.next_u32();
             data.visit((start + offset) % SHARDS, |shard| {
-                for number in 0..shard.databases() {
-                    let Some(database) = shard.database(number) else { continue };
+                for (number, database) in shard.used() {
                     // All entries of a bucket: a small table has no other.
                     for entry in database.table().sample(random).take(left) {
                         left -= 1;

@@ -172,7 +172,7 @@ fn databases(snapshot: &Snapshot<'_>, age_s: Option<f64>, text: &mut Exposition)
     let databases = &snapshot.keyspace().databases;
     let mut each = |family: &MetricFamily, value: &dyn Fn(&DatabaseFigures) -> f64| {
         text.begin(family);
-        for (number, database) in databases.iter().enumerate() {
+        for (number, database) in databases.as_slice() {
             if database.keys > 0 {
                 text.tell(family, &[&format!("db{number}")], value(database));
             }

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use bobbin_io::error_text;
-use bobbin_store::{Database, Keyspace, SHARDS};
+use bobbin_store::shard::Flushed;
+use bobbin_store::{Keyspace, SHARDS};
 
 use super::machine::{GiveUp, LinkEvent};
 use super::session::LinkSession;
@@ -40,7 +41,7 @@ struct ArrivingCopy {
 type CopyContents = Result<(Loaded, Vec<Vec<u8>>), String>;
 
 /// The databases that existed before.
-type Before = Vec<Database>;
+type Before = Vec<Flushed>;
 
 impl LinkSession<'_> {
     /// Receives and loads the copy whose header has come. `history` is the history and the offset
@@ -253,11 +254,8 @@ impl LinkSession<'_> {
 /// Whether there are no keys.
 fn is_empty(data: &mut Data) -> bool {
     data.enter();
-    let has_keys = |index| {
-        data.visit(index, |shard| {
-            (0..shard.databases()).any(|n| shard.database(n).is_some_and(|d| !d.is_empty()))
-        })
-    };
+    let has_keys =
+        |index| data.visit(index, |shard| shard.used().any(|(_, database)| !database.is_empty()));
     let is_empty = !(0..SHARDS).any(has_keys);
     data.leave();
     is_empty
@@ -296,26 +294,22 @@ fn aside(server: &'static Server) -> &'static Keyspace {
     })
 }
 
-fn take_all(keyspace: &Keyspace) -> Vec<Database> {
-    (0..SHARDS).flat_map(|index| take_shard(keyspace, index)).collect()
+fn take_all(keyspace: &Keyspace) -> Vec<Flushed> {
+    (0..SHARDS).map(|index| take_shard(keyspace, index)).collect()
 }
 
-fn take_shard(keyspace: &Keyspace, index: usize) -> Vec<Database> {
-    let mut shard = keyspace.lock(index);
-    (0..shard.databases()).rev().map(|number| shard.take(number)).rev().collect()
+fn take_shard(keyspace: &Keyspace, index: usize) -> Flushed {
+    let (_, taken) = keyspace.lock(index).take_all();
+    taken
 }
 
 /// Moves all keys of another keyspace into this one, which is empty. The caller holds the gate.
 fn put_in_place(data: &mut Data, from: &Keyspace) {
     for index in 0..SHARDS {
-        let databases = take_shard(from, index);
-        data.visit(index, |shard| {
-            for (number, database) in (0..).zip(databases) {
-                if !database.is_empty() {
-                    *shard.database_mut(number) = database;
-                }
-            }
-        });
+        let keys = take_shard(from, index);
+        if !keys.is_empty() {
+            data.visit(index, |shard| shard.put_all(keys));
+        }
     }
     data.all_changed();
 }

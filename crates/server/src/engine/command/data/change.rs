@@ -1,6 +1,6 @@
 //! Changes of keys, and what has to be noted for them.
 
-use bobbin_store::shard::{Database, Expire};
+use bobbin_store::shard::{Expire, Flushed};
 use bobbin_store::table::EntryPlace;
 use bobbin_store::value::{AnyCollection, Collection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef};
@@ -259,31 +259,38 @@ impl Data {
         }
     }
 
-    /// Removes all keys of all databases; the gate is held. Returns the databases, to be freed.
-    pub fn flush_all(&mut self) -> Vec<Database> {
-        let mut flushed = Vec::new();
+    /// Removes all keys of all databases; the gate is held. Returns them, to be freed.
+    pub fn flush_all(&mut self) -> Vec<Flushed> {
+        let (hasher, mut flushed) = (self.holding.keyspace.hasher(), Vec::new());
         self.each_used(|data, index| {
-            let databases = data.visit(index, |shard| shard.databases());
-            flushed.extend((0..databases).map(|database| data.flush(index, database)));
+            let mut ready = std::mem::take(&mut data.unit.work.ready);
+            let (removed, keys) = data.visit(index, |shard| {
+                let flushed = shard.flush_all(hasher);
+                if let Some(watched) = shard.watched_mut() {
+                    ready
+                        .extend(watched.all_waited().map(|(database, key)| (database, key.into())));
+                }
+                flushed
+            });
+            data.unit.work.ready = ready;
+            data.counters.dirty += removed as u64;
+            flushed.push(keys);
         });
         self.all_changed();
         flushed
     }
 
     /// Removes all keys of a database from one shard. Returns them, to be freed.
-    pub fn flush(&mut self, index: usize, database: u32) -> Database {
+    pub fn flush(&mut self, index: usize, database: u32) -> Flushed {
         let hasher = self.holding.keyspace.hasher();
         let mut ready = std::mem::take(&mut self.unit.work.ready);
-        let (len, flushed) = self.visit(index, |shard| {
-            // They are counted before: if a cut needs them they go to the cut, and nothing is
-            // returned.
-            let len = shard.database(database).map_or(0, Database::len);
+        let (removed, flushed) = self.visit(index, |shard| {
             let flushed = shard.flush(database, hasher);
             note_waited(shard, database, &mut ready);
-            (len, flushed)
+            flushed
         });
         self.unit.work.ready = ready;
-        self.counters.dirty += len as u64;
+        self.counters.dirty += removed as u64;
         flushed
     }
 

@@ -29,8 +29,9 @@ impl Data {
         let (over_ms, hasher) = (self.conditions.over_ms(), self.holding.keyspace.hasher());
         let mut gone = std::mem::take(&mut self.garbage);
         let is_logged = self.is_logged();
-        let databases = self.shard(index).databases();
-        for database in 0..databases {
+        let mut from = 0;
+        while let Some(database) = self.shard(index).due_from(from, over_ms) {
+            from = database + 1;
             let first = gone.len();
             let shard = self.shard(index);
             let Some(used) = shard.used_mut(database) else { continue };
@@ -60,9 +61,11 @@ impl Data {
                 break;
             }
         }
+        let shard = self.shard(index);
         if !gone.is_empty() {
-            self.shard(index).trim();
+            shard.trim();
         }
+        shard.look_when_due();
         self.garbage = gone;
         self.release();
     }
