@@ -427,7 +427,7 @@ options! {
         repl_diskless_sync = yes_no(true) => Full;
         /// Seconds to wait for more replicas before the first copy.
         repl_diskless_sync_delay = integer(0, INT_MAX, 5) => Full;
-        /// Replicas that end that wait; 0 for no number.
+        /// How many waiting replicas end that wait early; 0 for no such number.
         repl_diskless_sync_max_replicas = integer(0, INT_MAX, 0) => Full;
         /// How a replica loads the first copy without a file.
         repl_diskless_load = choice(ReplDisklessLoad, Disabled) => Full, flags AFTER_LOADING;
@@ -443,7 +443,7 @@ options! {
         repl_mptcp = yes_no(false) => Full, flags IMMUTABLE;
         /// Bytes kept for replicas that were away.
         repl_backlog_size = memory(1, SIZE_MAX, 10 * MB) => Full, then Backlog;
-        /// Seconds after which they are dropped without replicas.
+        /// Seconds without any replica after which the backlog is dropped; 0 for never.
         repl_backlog_ttl = integer(0, LONG_MAX, 3600) => Full;
         /// Rank of this replica when a primary is chosen; 0 for never.
         replica_priority = integer(0, INT_MAX, 100) => Full, aliases "slave-priority";
@@ -461,9 +461,9 @@ options! {
         replica_announce_ip = text("") => Full, aliases "slave-announce-ip";
         /// Port to be listed with.
         replica_announce_port = integer(0, 65535, 0) => Full, aliases "slave-announce-port";
-        /// Replicas without which writes are refused.
+        /// Refuse writes while fewer replicas than this keep up; 0 for never.
         min_replicas_to_write = integer(0, INT_MAX, 0) => Full, aliases "min-slaves-to-write", then MinReplicas;
-        /// Seconds such a replica may lag.
+        /// Seconds of silence after which a replica does not keep up.
         min_replicas_max_lag = integer(0, INT_MAX, 10) => Full, aliases "min-slaves-max-lag", then MinReplicas;
     }
 

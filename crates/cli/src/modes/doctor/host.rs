@@ -77,8 +77,11 @@ fn overcommit(mode: u64) -> Finding {
     match mode {
         1 => Finding::good("overcommit_memory: 1"),
         mode => Finding::bad(
-            format!("overcommit_memory: {mode}; a server that forks to save may be refused memory"),
-            "sysctl vm.overcommit_memory=1 (Bobbin does not fork; Redis and Valkey do)",
+            format!(
+                "overcommit_memory: {mode}; large allocations may be refused, and Redis and Valkey \
+                 may fail to save, as they fork"
+            ),
+            "sysctl vm.overcommit_memory=1",
         ),
     }
 }

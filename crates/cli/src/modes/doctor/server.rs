@@ -112,7 +112,10 @@ fn memory(info: &Info) -> Vec<Finding> {
             "more memory, or a smaller maxmemory",
         ));
     } else {
-        findings.push(Finding::good(format!("memory: {} used, ratio {ratio:.2}", human(used))));
+        findings.push(Finding::good(format!(
+            "memory: {} used; the process takes {ratio:.2} times that",
+            human(used)
+        )));
     }
     let system = info.integer("total_system_memory");
     findings.push(match (max, policy) {
