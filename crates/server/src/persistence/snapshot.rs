@@ -91,7 +91,7 @@ pub fn write_held(
                 let Some(database) = shard.database(number).filter(|d| !d.is_empty()) else {
                     continue;
                 };
-                has_expiring_fields |= database.may_have_expiring_fields();
+                has_expiring_fields |= database.with_expiring_fields() > 0;
                 CutDatabase::add(&mut databases, number, database);
             }
         });
@@ -116,12 +116,12 @@ pub fn write_held(
     body.finish(file)
 }
 
-/// Whether there may be hashes with fields that expire. `data` holds the gate.
+/// Whether there are hashes with fields that expire. `data` holds the gate.
 pub fn has_expiring_fields(data: &mut Data) -> bool {
     (0..SHARDS).any(|index| {
         data.visit(index, |shard| {
             let databases = (0..shard.databases()).filter_map(|number| shard.database(number));
-            databases.into_iter().any(|database| database.may_have_expiring_fields())
+            databases.into_iter().any(|database| database.with_expiring_fields() > 0)
         })
     })
 }

@@ -76,7 +76,7 @@ impl Cut {
                     continue;
                 }
                 database.join_cut(CutPart::new(Arc::clone(&shared), index, number));
-                has_expiring_fields |= database.may_have_expiring_fields();
+                has_expiring_fields |= database.with_expiring_fields() > 0;
                 CutDatabase::add(&mut databases, number, database);
             }
         }
@@ -96,7 +96,7 @@ impl Cut {
         &self.databases
     }
 
-    /// Whether there may be hashes with fields that expire. `false`: there are none.
+    /// Whether there were hashes with fields that expire.
     pub fn has_expiring_fields(&self) -> bool {
         self.has_expiring_fields
     }

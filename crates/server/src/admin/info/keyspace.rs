@@ -1,8 +1,5 @@
 //! The section of databases.
 
-use bobbin_store::value::Hash;
-use bobbin_store::{Database, EntryRef};
-
 use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
 
@@ -28,8 +25,7 @@ pub struct DatabaseFigures {
     pub keys: usize,
     /// How many keys expire.
     pub volatile: usize,
-    /// How many hashes have fields that expire. Above `HASH_SAMPLES_MAX` keys in a shard it is
-    /// estimated.
+    /// How many hashes have fields that expire.
     pub with_volatile_items: usize,
     /// The bytes of its tables' buckets.
     pub table_bytes: usize,
@@ -81,9 +77,7 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 let sum = figures.database(number);
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
-                if database.may_have_expiring_fields() {
-                    sum.with_volatile_items += with_volatile_items(database);
-                }
+                sum.with_volatile_items += database.with_expiring_fields();
                 sum.table_bytes += database.table().memory();
                 sum.expiry_bytes += database.overhead() - database.table().memory();
                 if database.volatile() > 0 && sum.ttl_count < TTL_SAMPLES_MAX {
@@ -102,16 +96,6 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
         sum.table_bytes += first.table_bytes;
     }
     figures
-}
-
-/// How many keys of a shard's database are hashes with fields that expire. Keys lie in the order of
-/// their hashes, so the first ones are a random sample.
-fn with_volatile_items(database: &Database) -> usize {
-    let entries = database.table().iter().take(HASH_SAMPLES_MAX);
-    let has_fields =
-        |entry: &EntryRef<'_>| entry.collection::<Hash>().is_some_and(|hash| hash.has_expiring());
-    let found = entries.filter(has_fields).count();
-    found * database.len() / database.len().clamp(1, HASH_SAMPLES_MAX)
 }
 
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
@@ -133,5 +117,3 @@ fn write(snapshot: &Snapshot<'_>, text: &mut String) {
 
 /// How many keys per database are sampled for their expiry, approximately.
 const TTL_SAMPLES_MAX: i64 = 1000;
-/// How many keys of a shard's database are examined to find hashes with fields that expire.
-const HASH_SAMPLES_MAX: usize = 64;
