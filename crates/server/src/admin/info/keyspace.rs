@@ -45,7 +45,9 @@ impl DatabaseFigures {
 impl KeyspaceFigures {
     /// Walks over the shards, and locks one at a time.
     pub fn of(data: &mut Data) -> Self {
-        figures(data)
+        let mut sum = KeyspaceSum::default();
+        data.each_used(|data, index| sum.add(data, index));
+        sum.into_figures()
     }
 
     fn database(&mut self, number: u32) -> &mut DatabaseFigures {
@@ -56,17 +58,25 @@ impl KeyspaceFigures {
     }
 }
 
-fn figures(data: &mut Data) -> KeyspaceFigures {
-    let mut figures = KeyspaceFigures::default();
-    let now_ms = data.conditions.now_ms;
-    let mut first = DatabaseFigures::default();
-    data.each_used(|data, index| {
+/// The figures of those shards that were looked at so far.
+#[derive(Default)]
+pub struct KeyspaceSum {
+    figures: KeyspaceFigures,
+    /// Of shards that only have keys of database 0 which never expire.
+    first: DatabaseFigures,
+}
+
+impl KeyspaceSum {
+    /// Adds a shard, which is locked meanwhile if it has more than the plain figures tell.
+    pub fn add(&mut self, data: &mut Data, index: usize) {
+        let now_ms = data.conditions.now_ms;
         if let Some((keys, table_bytes)) = data.plain_figures(index) {
-            first.keys += keys;
-            first.table_bytes += table_bytes;
+            self.first.keys += keys;
+            self.first.table_bytes += table_bytes;
             return;
         }
         let random = data.random.next_u32();
+        let figures = &mut self.figures;
         data.visit(index, |shard| {
             figures.overhead_bytes += shard.overhead();
             for number in 0..shard.databases() {
@@ -88,14 +98,18 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 }
             }
         });
-    });
-    figures.overhead_bytes += first.table_bytes;
-    if first.keys > 0 {
-        let sum = figures.database(0);
-        sum.keys += first.keys;
-        sum.table_bytes += first.table_bytes;
     }
-    figures
+
+    pub fn into_figures(self) -> KeyspaceFigures {
+        let Self { mut figures, first } = self;
+        figures.overhead_bytes += first.table_bytes;
+        if first.keys > 0 {
+            let sum = figures.database(0);
+            sum.keys += first.keys;
+            sum.table_bytes += first.table_bytes;
+        }
+        figures
+    }
 }
 
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
