@@ -20,6 +20,13 @@ struct SavePoint {
     changes: u64,
 }
 
+impl SavePoint {
+    /// As in Redis, more than its seconds must have gone by, as whole ones.
+    const fn span_ms(&self) -> i64 {
+        self.seconds.saturating_add(1).saturating_mul(1000)
+    }
+}
+
 impl Persistence {
     /// Begins a save if one is due. Every worker calls this now and then, with nothing locked.
     #[inline]
@@ -52,8 +59,10 @@ impl Persistence {
             return;
         }
         let changes = persistence.unsaved(server.workers.totals().dirty.get());
-        let age_s = now_ms / 1000 - persistence.last_save_s.load(Ordering::Relaxed);
-        let reached = points.iter().find(|p| changes >= p.changes && age_s > p.seconds);
+        let saved_ms = persistence.last_save_s.load(Ordering::Relaxed) * 1000;
+        let reached = points
+            .iter()
+            .find(|p| changes >= p.changes && has_passed(now_ms, saved_ms, p.span_ms()));
         if reached.is_none() && !is_asked_for {
             return;
         }

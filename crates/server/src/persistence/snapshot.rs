@@ -104,11 +104,11 @@ pub fn write_held(
     body.finish(file)
 }
 
-/// Whether there may be hashes with fields that expire. `data` holds the gate.
+/// Whether there are hashes with fields that expire. `data` holds the gate.
 pub fn has_expiring_fields(data: &mut Data) -> bool {
     (0..SHARDS).any(|index| {
         data.visit(index, |shard| {
-            shard.used().any(|(_, database)| database.may_have_expiring_fields())
+            shard.used().any(|(_, database)| database.with_expiring_fields() > 0)
         })
     })
 }

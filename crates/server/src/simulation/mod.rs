@@ -13,6 +13,7 @@ mod cells;
 mod directories;
 pub mod disk;
 mod ending;
+mod expiring_fields;
 mod following;
 mod full_disks;
 mod hands;

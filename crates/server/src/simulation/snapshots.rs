@@ -137,6 +137,24 @@ fn a_write_that_a_save_holds_up_goes_on_when_the_clock_is_set_back() {
     Disk::put_in(None);
 }
 
+#[test]
+fn a_save_point_is_reached_after_the_clock_was_set_back() {
+    let (mut process, _, client) = process();
+    process.ask(&client, "CONFIG SET save \"60 1\"");
+    process.ask(&client, "SET k v");
+    process.be_at(process.now_ms() - 3_600_000);
+    process.turns(2);
+    assert_eq!(tasks::run_next().as_deref(), Some("bobbin-save"));
+    // From then on the new time counts.
+    process.ask(&client, "SET k w");
+    for (ms, began) in [(60_000, None), (1000, Some("bobbin-save"))] {
+        process.pass(ms);
+        process.turns(2);
+        assert_eq!(tasks::run_next().as_deref(), began, "after {ms} ms more");
+    }
+    Disk::put_in(None);
+}
+
 /// Half of a transaction is in no file, so the file that has what it deleted goes a moment later.
 #[test]
 fn what_a_transaction_deletes_does_not_come_back() {

@@ -107,7 +107,7 @@ impl Census {
         database.keys += part.len();
         database.expiring += part.volatile();
         database.shards += 1;
-        self.has_expiring_fields |= part.may_have_expiring_fields();
+        self.has_expiring_fields |= part.with_expiring_fields() > 0;
         // One that lies further back is searched.
         let place = u16::try_from(place).unwrap_or(u16::MAX);
         self.parts.push(CensusPart { number, shard: index as u16, place });

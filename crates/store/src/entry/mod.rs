@@ -36,7 +36,7 @@ use std::sync::Arc;
 use crate::value::prefetch::{LINE, prefetch};
 use crate::value::{
     AnyCollection, CHUNKED_LEN_MIN, ChunkedString, Collection, CollectionRef, Defragmenter,
-    Encoding, Hash, List, SLOT, Set, SortedSet, Stream, StringRef, ValueType,
+    Encoding, Hash, List, PlainCollection, SLOT, Set, SortedSet, Stream, StringRef, ValueType,
 };
 use access::ACCESS_MASK;
 
@@ -876,7 +876,13 @@ impl<'a> EntryMut<'a> {
 
     /// The collection for changing in place, if the entry has one of this type.
     #[inline(always)]
-    pub fn collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
+    pub fn collection_mut<T: PlainCollection>(self) -> Option<&'a mut T> {
+        self.any_collection_mut()
+    }
+
+    /// As `collection_mut`, also for a hash.
+    #[inline(always)]
+    pub(crate) fn any_collection_mut<T: Collection>(mut self) -> Option<&'a mut T> {
         let look = self.as_ref();
         let (value_type, at) = (look.value_type(), look.value_offset());
         // SAFETY: `Collection` promises that an entry with this type of value holds a `T`. *Held*:
@@ -906,7 +912,7 @@ impl<'a> EntryMut<'a> {
         from: usize,
         defragmenter: &mut Defragmenter<'_>,
     ) -> usize {
-        self.collection_mut::<T>().map_or(0, |value| value.defragment(from, defragmenter))
+        self.any_collection_mut::<T>().map_or(0, |value| value.defragment(from, defragmenter))
     }
 
     fn defragment_string(mut self, defragmenter: &mut Defragmenter<'_>) {

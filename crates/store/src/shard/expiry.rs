@@ -48,10 +48,8 @@ struct Items {
     base: u64,
     /// How many keys of the table have an expiry.
     volatile: u32,
-    /// How many hashes had fields that expire at the last rebuild.
+    /// How many hashes of the table have fields that expire.
     hashes: u32,
-    /// Whether there may be such hashes.
-    has_fields: bool,
     /// Set while the database's keys belong to a cut.
     cut: Option<CutPart>,
 }
@@ -90,7 +88,40 @@ impl ExpiryIndex {
     pub fn unset(&mut self) {
         let Some(items) = &mut self.items else { return };
         items.volatile -= 1;
-        if items.volatile == 0 && !items.has_fields {
+        self.forget_stale();
+    }
+
+    /// How many hashes have fields that expire.
+    #[inline(always)]
+    pub(crate) fn hashes(&self) -> usize {
+        self.items.as_ref().map_or(0, |items| items.hashes as usize)
+    }
+
+    /// Notes when the first field of the hash at a key expired before a change, and when it does
+    /// now. `None`: no field does, or the key has no hash.
+    #[inline]
+    pub(crate) fn note_fields(&mut self, position: u32, old_ms: Option<i64>, new_ms: Option<i64>) {
+        match (old_ms, new_ms) {
+            (_, Some(new_ms)) => {
+                let items = self.items.get_or_insert_default();
+                items.hashes += u32::from(old_ms.is_none());
+                if old_ms.is_none_or(|old_ms| unit(new_ms) < unit(old_ms)) {
+                    self.next_due_ms = items.push(position, new_ms);
+                }
+            }
+            (Some(_), None) => {
+                let Some(items) = &mut self.items else { return };
+                items.hashes -= 1;
+                self.forget_stale();
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Frees the items once nothing expires any more: all of them are stale.
+    fn forget_stale(&mut self) {
+        let Some(items) = &mut self.items else { return };
+        if items.volatile == 0 && items.hashes == 0 {
             items.heap = BinaryHeap::new();
             self.next_due_ms = i64::MAX;
             self.tidy();
@@ -114,21 +145,9 @@ impl ExpiryIndex {
         }
     }
 
-    /// Whether there may be hashes with fields that expire.
-    pub(crate) fn has_fields(&self) -> bool {
-        self.items.as_ref().is_some_and(|items| items.has_fields)
-    }
-
     /// Frees the block if it is empty.
     fn tidy(&mut self) {
-        self.items.take_if(|items| items.volatile == 0 && !items.has_fields && items.cut.is_none());
-    }
-
-    /// Notes that a field of the hash at a key expires earlier than its other fields.
-    pub fn note_field(&mut self, position: u32, expire_ms: i64) {
-        let items = self.items.get_or_insert_default();
-        items.has_fields = true;
-        self.next_due_ms = items.push(position, expire_ms);
+        self.items.take_if(|items| items.volatile == 0 && items.hashes == 0 && items.cut.is_none());
     }
 
     /// The time (Unix ms) from which `pop_due` may return something; `i64::MAX`: never.
@@ -190,7 +209,6 @@ impl ExpiryIndex {
                 items.push(position, first_ms);
             }
         }
-        items.has_fields = items.hashes > 0;
         self.next_due_ms = items.next_due_ms();
         self.tidy();
     }

@@ -19,11 +19,13 @@ pub use cut_part::{CutHandle, Piece};
 pub(crate) use cut_part::{CutPart, CutState, Gauge};
 pub(crate) use flushed::FlushedDatabases;
 pub use flushed::{Flushed, FlushedEntries};
+pub use hash_change::HashMut;
 use others::Others;
 
 mod cut_part;
 mod expiry;
 mod flushed;
+mod hash_change;
 mod others;
 pub mod tracked;
 pub mod watch;
@@ -599,11 +601,6 @@ impl Database {
         self.expiry.cut().is_some_and(|part| part.is(number, cut))
     }
 
-    /// Whether there may be hashes with fields that expire. `false`: there are none.
-    pub fn may_have_expiring_fields(&self) -> bool {
-        self.expiry.has_fields()
-    }
-
     /// Appends keys of the cut until `out` has about `limit`. The next call continues from there.
     /// Returns whether the walk is complete; then the database does not belong to the cut any more.
     pub(crate) fn walk_cut(&mut self, limit: usize, hasher: &Hasher, out: &mut Vec<Piece>) -> bool {
@@ -651,9 +648,7 @@ impl Database {
         if let Some(ms) = entry.as_ref().expire_ms() {
             self.expiry.set(hash.position(), None, ms);
         }
-        if let Some(ms) = fields_ms(entry.as_ref()) {
-            self.expiry.note_field(hash.position(), ms);
-        }
+        self.expiry.note_fields(hash.position(), None, fields_ms(entry.as_ref()));
         let place = self.table.insert(hash, entry, hasher);
         if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
@@ -674,9 +669,8 @@ impl Database {
         self.mark_new(hash, &mut entry);
         let old_ms = self.entry(place).expire_ms();
         self.note_expiry(hash, old_ms, entry.as_ref().expire_ms());
-        if let Some(ms) = fields_ms(entry.as_ref()) {
-            self.expiry.note_field(hash.position(), ms);
-        }
+        let fields_ms = (self.stored_fields_ms(place), fields_ms(entry.as_ref()));
+        self.expiry.note_fields(hash.position(), fields_ms.0, fields_ms.1);
         let old = self.table.replace(place, entry);
         if self.wants_rebuilt_expiry() {
             self.rebuild_expiry(hasher);
@@ -690,6 +684,7 @@ impl Database {
         if self.entry(place).expire_ms().is_some() {
             self.expiry.unset();
         }
+        self.forget_fields(place);
         let removed = self.table.remove(place, hasher);
         self.unmark_old(removed)
     }
@@ -797,14 +792,6 @@ impl Database {
         self.expiry.next_due_ms()
     }
 
-    /// Must be called when a field of the hash at a key expires earlier than its other fields.
-    pub fn note_field(&mut self, hash: KeyHash, expire_ms: i64, hasher: &Hasher) {
-        self.expiry.note_field(hash.position(), expire_ms);
-        if self.wants_rebuilt_expiry() {
-            self.rebuild_expiry(hasher);
-        }
-    }
-
     /// Removes expired keys and appends them to `out`, with at most `limit` looks at the index.
     /// Returns how many looks there were.
     ///
@@ -868,17 +855,18 @@ impl Database {
         hasher: &Hasher,
         reaped: &mut impl FnMut(Reaped<'_>),
     ) -> bool {
-        let is_due = fields_ms(self.entry(place)).is_some_and(|ms| ms <= now_ms);
+        let entry = self.entry(place);
+        let is_due = fields_ms(entry).is_some_and(|ms| ms <= now_ms);
         if !is_due || *fields_left == 0 {
             return false;
         }
-        let Some(fields) = self.change(place, hasher).collection_mut::<crate::value::Hash>() else {
-            return false;
-        };
+        let hash = hasher.hash(entry.key());
+        let Some(mut fields) = self.change_hash(hash, place, hasher) else { return false };
         let each = |name: &[u8]| reaped(Reaped::Field(name));
         let removed = fields.remove_expired(now_ms, *fields_left, hasher, each);
         *fields_left -= removed;
         let is_empty = fields.is_empty();
+        drop(fields);
         if removed > 0 {
             reaped(Reaped::Hash(self.entry(place).key()));
         }
@@ -910,7 +898,7 @@ fn give(flushed: Flushed) -> (usize, Flushed) {
     }
 }
 
-/// When the first field of a hash expires, approximately.
+/// When the first field of a hash expires, or earlier. `None`: no field does.
 #[inline(always)]
 fn fields_ms(entry: EntryRef<'_>) -> Option<i64> {
     if entry.value_type() != ValueType::Hash {

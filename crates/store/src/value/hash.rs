@@ -359,7 +359,7 @@ impl Hash {
 
     /// Whether a field may have expired by this time.
     pub fn may_have_expired(&self, now_ms: i64) -> bool {
-        self.earliest_ms().is_some_and(|at| at <= now_ms)
+        self.hint_ms() <= now_ms
     }
 
     /// How many fields there are, including expired ones.
@@ -379,6 +379,7 @@ impl Hash {
     }
 
     /// Whether a field has an expiry.
+    #[inline]
     pub fn has_expiring(&self) -> bool {
         match self {
             Self::Packed(_) => false,
@@ -386,11 +387,19 @@ impl Hash {
         }
     }
 
-    /// A time (Unix ms) before which no field expires. None need expire exactly then.
+    /// A time (Unix ms) before which no field expires; `None` if no field has an expiry. None need
+    /// expire exactly then.
+    #[inline]
     pub fn earliest_ms(&self) -> Option<i64> {
+        self.has_expiring().then(|| self.hint_ms())
+    }
+
+    /// As `earliest_ms`, but may also be a time if no field has an expiry.
+    #[inline]
+    fn hint_ms(&self) -> i64 {
         match self {
-            Self::Packed(_) => None,
-            Self::Table(table) => Some(table.earliest_ms()).filter(|&at| at != NEVER),
+            Self::Packed(_) => NEVER,
+            Self::Table(table) => table.earliest_ms(),
         }
     }
 

@@ -171,8 +171,17 @@ impl CollectionRef<'_> {
     }
 }
 
+/// A collection of whose elements its database keeps no account. Only hashes are not such: they are
+/// changed by [`Database::change_hash`](crate::shard::Database::change_hash).
+pub trait PlainCollection: Collection {}
+
+impl PlainCollection for List {}
+impl PlainCollection for Set {}
+impl PlainCollection for SortedSet {}
+impl PlainCollection for Stream {}
+
 /// A collection that long commands change by way of a draft.
-pub trait Drafted: Collection + Default {
+pub trait Drafted: PlainCollection + Default {
     /// Whether one is a clone of the other, and neither has changed since. Small collections may be
     /// compared instead.
     fn is_same(&self, other: &Self) -> bool;

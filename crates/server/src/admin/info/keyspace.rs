@@ -1,7 +1,6 @@
 //! The section of databases.
 
-use bobbin_store::value::Hash;
-use bobbin_store::{ByDatabase, Database, EntryRef};
+use bobbin_store::ByDatabase;
 
 use super::{Lines, Section, SectionShown, Snapshot, line};
 use crate::engine::command::Data;
@@ -27,8 +26,7 @@ pub struct DatabaseFigures {
     pub keys: usize,
     /// How many keys expire.
     pub volatile: usize,
-    /// How many hashes have fields that expire. Above `HASH_SAMPLES_MAX` keys in a shard it is
-    /// estimated.
+    /// How many hashes have fields that expire.
     pub with_volatile_items: usize,
     /// The bytes of its tables' buckets.
     pub table_bytes: usize,
@@ -48,30 +46,38 @@ impl DatabaseFigures {
 impl KeyspaceFigures {
     /// Walks over the shards, and locks one at a time.
     pub fn of(data: &mut Data) -> Self {
-        figures(data)
+        let mut sum = KeyspaceSum::default();
+        data.each_used(|data, index| sum.add(data, index));
+        sum.into_figures()
     }
 }
 
-fn figures(data: &mut Data) -> KeyspaceFigures {
-    let mut figures = KeyspaceFigures::default();
-    let now_ms = data.conditions.now_ms;
-    let mut first = DatabaseFigures::default();
-    data.each_used(|data, index| {
+/// The figures of those shards that were looked at so far.
+#[derive(Default)]
+pub struct KeyspaceSum {
+    figures: KeyspaceFigures,
+    /// Of shards that only have keys of database 0 which never expire.
+    first: DatabaseFigures,
+}
+
+impl KeyspaceSum {
+    /// Adds a shard, which is locked meanwhile if it has more than the plain figures tell.
+    pub fn add(&mut self, data: &mut Data, index: usize) {
+        let now_ms = data.conditions.now_ms;
         if let Some((keys, table_bytes)) = data.plain_figures(index) {
-            first.keys += keys;
-            first.table_bytes += table_bytes;
+            self.first.keys += keys;
+            self.first.table_bytes += table_bytes;
             return;
         }
         let random = data.random.next_u32();
+        let figures = &mut self.figures;
         data.visit(index, |shard| {
             figures.overhead_bytes += shard.overhead();
             for (number, database) in shard.used().filter(|(_, database)| !database.is_empty()) {
                 let sum = figures.databases.of(number);
                 sum.keys += database.len();
                 sum.volatile += database.volatile();
-                if database.may_have_expiring_fields() {
-                    sum.with_volatile_items += with_volatile_items(database);
-                }
+                sum.with_volatile_items += database.with_expiring_fields();
                 sum.table_bytes += database.table().memory();
                 sum.expiry_bytes += database.overhead() - database.table().memory();
                 if database.volatile() > 0 && sum.ttl_count < TTL_SAMPLES_MAX {
@@ -82,24 +88,18 @@ fn figures(data: &mut Data) -> KeyspaceFigures {
                 }
             }
         });
-    });
-    figures.overhead_bytes += first.table_bytes;
-    if first.keys > 0 {
-        let sum = figures.databases.of(0);
-        sum.keys += first.keys;
-        sum.table_bytes += first.table_bytes;
     }
-    figures
-}
 
-/// How many keys of a shard's database are hashes with fields that expire. Keys lie in the order of
-/// their hashes, so the first ones are a random sample.
-fn with_volatile_items(database: &Database) -> usize {
-    let entries = database.table().iter().take(HASH_SAMPLES_MAX);
-    let has_fields =
-        |entry: &EntryRef<'_>| entry.collection::<Hash>().is_some_and(|hash| hash.has_expiring());
-    let found = entries.filter(has_fields).count();
-    found * database.len() / database.len().clamp(1, HASH_SAMPLES_MAX)
+    pub fn into_figures(self) -> KeyspaceFigures {
+        let Self { mut figures, first } = self;
+        figures.overhead_bytes += first.table_bytes;
+        if first.keys > 0 {
+            let sum = figures.databases.of(0);
+            sum.keys += first.keys;
+            sum.table_bytes += first.table_bytes;
+        }
+        figures
+    }
 }
 
 fn write(snapshot: &Snapshot<'_>, text: &mut String) {
@@ -121,5 +121,3 @@ fn write(snapshot: &Snapshot<'_>, text: &mut String) {
 
 /// How many keys per database are sampled for their expiry, approximately.
 const TTL_SAMPLES_MAX: i64 = 1000;
-/// How many keys of a shard's database are examined to find hashes with fields that expire.
-const HASH_SAMPLES_MAX: usize = 64;

@@ -19,7 +19,7 @@ mod tls;
 mod unit;
 
 pub(super) use command::COMMANDS;
-pub use keyspace::{DatabaseFigures, KeyspaceFigures};
+pub use keyspace::{DatabaseFigures, KeyspaceFigures, KeyspaceSum};
 pub use memory::MemoryFigures;
 pub use snapshot::Snapshot;
 pub use unit::InfoUnit;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bobbin_io::error_text;
+use bobbin_store::SHARDS;
 use bobbin_sync::{Condvar, Mutex};
 
 use super::keys::KeySample;
-use crate::admin::info::KeyspaceFigures;
+use crate::admin::info::{KeyspaceFigures, KeyspaceSum};
 use crate::engine::command::Data;
 use crate::engine::server::Server;
 
@@ -22,6 +23,24 @@ pub(super) struct MetricFigures {
     pub keys: Arc<KeySample>,
     /// When the figures were gathered. `None`: not yet.
     pub at: Option<Instant>,
+}
+
+impl MetricFigures {
+    /// Looks through the shards. The thread has no turn.
+    fn gather(data: &mut Data, keys: &KeySample) -> Self {
+        let (mut keyspace, mut tracked) = (KeyspaceSum::default(), (0, 0));
+        data.each_in_turns(0..SHARDS, |data, index| {
+            keyspace.add(data, index);
+            let (keys, copies) = data.visit(index, |shard| shard.tracked());
+            tracked = (tracked.0 + keys, tracked.1 + copies);
+        });
+        Self {
+            keyspace: keyspace.into_figures(),
+            tracked,
+            keys: Arc::new(keys.clone()),
+            at: Some(Instant::now()),
+        }
+    }
 }
 
 /// The thread that gathers figures from the shards.
@@ -59,19 +78,11 @@ impl Gatherer {
             let mut keys = KeySample::default();
             loop {
                 own.answer(|wants_keys| {
-                    data.enter();
                     data.conditions.now_ms = server.clock.now_ms();
                     if wants_keys {
                         keys.look(&mut data);
                     }
-                    let figures = MetricFigures {
-                        keyspace: KeyspaceFigures::of(&mut data),
-                        tracked: data.tracked(),
-                        keys: Arc::new(keys.clone()),
-                        at: Some(Instant::now()),
-                    };
-                    data.leave();
-                    figures
+                    MetricFigures::gather(&mut data, &keys)
                 });
             }
         };

@@ -39,16 +39,17 @@ pub(super) struct LargeKey {
 }
 
 impl KeySample {
-    /// Takes another sample, and locks one shard at a time.
+    /// Takes another sample, and locks one shard at a time. The thread has no turn.
     pub(super) fn look(&mut self, data: &mut Data) {
         let now = Instant::now();
         self.kinds = Default::default();
         self.largest.retain(|large| now.duration_since(large.seen) < REMEMBERED);
         let start = data.random.next_u32() as usize;
         let mut left = KEYS_MAX;
-        for offset in 0..SHARDS {
+        let shards = (0..SHARDS).map(|offset| (start + offset) % SHARDS);
+        data.each_in_turns(shards, |data, index| {
             let random = data.random.next_u32();
-            data.visit((start + offset) % SHARDS, |shard| {
+            data.visit(index, |shard| {
                 for (number, database) in shard.used() {
                     // All entries of a bucket: a small table has no other.
                     for entry in database.table().sample(random).take(left) {
@@ -57,7 +58,7 @@ impl KeySample {
                     }
                 }
             });
-        }
+        });
         self.at = Some(now);
     }
 

@@ -35,12 +35,11 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
     let expire_ms = expire_time(call, 2, scale)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (past, hasher) = (call.data.is_past(expire_ms), call.data.keyspace().hasher());
-    let Some(hash) = call.data.write_as::<Hash>(key)? else {
+    let Some(mut hash) = call.data.write_hash(key)? else {
         call.reply.array(names.len());
         names.iter().for_each(|_| call.reply.integer(NO_FIELD));
         return Ok(());
     };
-    let earliest_ms = hash.earliest_ms();
     call.reply.array(names.len());
     let mut done = Vec::new();
     for name in names {
@@ -61,6 +60,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         }
         call.reply.integer(answer);
     }
+    drop(hash);
     if done.is_empty() {
         return Ok(());
     }
@@ -69,7 +69,7 @@ fn set(call: &mut Call<'_>, scale: Scale) -> Outcome {
         fields_expired(call, key, done.len(), done.len());
     } else {
         propagate_time(call, key, expire_ms, &done);
-        fields_may_expire(call, key, done.len(), earliest_ms, expire_ms);
+        fields_may_expire(call, key, done.len());
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
     let names = counted_fields(call, 2, 1)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
-    let mut hash = call.data.write_as::<Hash>(key)?;
+    let mut hash = call.data.write_hash(key)?;
     call.reply.array(names.len());
     let mut done = Vec::new();
     for name in names {
@@ -148,6 +148,7 @@ pub(super) fn hpersist(call: &mut Call<'_>) -> Outcome {
         };
         call.reply.integer(answer);
     }
+    drop(hash);
     if !done.is_empty() {
         propagate_fields(call, &[b"HPERSIST", key.bytes], Some(done.len()), &done);
         changed(call, key, done.len());
@@ -224,17 +225,8 @@ pub(super) fn expire_time(call: &Call<'_>, at: usize, scale: Scale) -> Result<i6
     })
 }
 
-/// Handles new expiries of fields. `earliest_ms` is the earliest expiry that the hash had before.
-pub(super) fn fields_may_expire(
-    call: &mut Call<'_>,
-    key: Key<'_>,
-    fields: usize,
-    earliest_ms: Option<i64>,
-    expire_ms: i64,
-) {
-    if earliest_ms.is_none_or(|earliest_ms| expire_ms < earliest_ms) {
-        call.data.note_field_expiry(key, expire_ms);
-    }
+/// Handles new expiries of fields.
+pub(super) fn fields_may_expire(call: &mut Call<'_>, key: Key<'_>, fields: usize) {
     changed(call, key, fields);
     call.data.event(Classes::HASH, "hexpire", key);
 }

@@ -1,6 +1,5 @@
 //! Hashes: HSETEX, HGETEX and HGETDEL, which combine two operations.
 
-use bobbin_store::value::Hash;
 use bobbin_store::value::hash::FieldExpiry;
 
 use super::super::expire::{MILLISECONDS, SECONDS, Scale, UNIX_MILLISECONDS, UNIX_SECONDS};
@@ -88,7 +87,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     let pairs = counted_fields(call, word, 2)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
-    let exists = call.data.write_as::<Hash>(key)?.is_some();
+    let exists = call.data.write_hash(key)?.is_some();
     call.data.count_no_more_use();
     if options.key_exists.is_some_and(|wanted| wanted != exists) {
         call.reply.integer(0);
@@ -96,7 +95,7 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
     }
     let expire_ms = options.expire_ms(call)?;
     if let Some(wanted) = options.fields_exist {
-        let hash = call.data.write_as::<Hash>(key)?;
+        let hash = call.data.write_hash(key)?;
         let has =
             |name: &[u8]| hash.as_deref().is_some_and(|hash| hash.contains(name, now_ms, hasher));
         if pairs.chunks_exact(2).any(|pair| has(pair[0]) != wanted) {
@@ -115,16 +114,17 @@ pub(super) fn hsetex(call: &mut Call<'_>) -> Outcome {
         None if options.keep => FieldExpiry::Keep,
         None => FieldExpiry::Clear,
     };
-    let hash = call.data.write_or_create::<Hash>(key)?;
-    let (earliest_ms, len_before) = (hash.earliest_ms(), hash.len());
+    let mut hash = call.data.write_or_create_hash(key)?;
+    let len_before = hash.len();
     let given = given_pairs(pairs, &shared, word + 3);
     let added = hash.set_all(given, expiry, now_ms, &limits, hasher);
     let expired = added + len_before - hash.len();
+    drop(hash);
     propagate_set(call, key, pairs);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
-    if let Some(expire_ms) = expire_ms {
-        fields_may_expire(call, key, count, earliest_ms, expire_ms);
+    if expire_ms.is_some() {
+        fields_may_expire(call, key, count);
     } else {
         changed(call, key, count);
     }
@@ -137,7 +137,7 @@ fn delete_expired(call: &mut Call<'_>, key: Key<'_>, pairs: &[&[u8]], exists: bo
     let hasher = call.data.keyspace().hasher();
     let names: Vec<&[u8]> = pairs.chunks_exact(2).map(|pair| pair[0]).collect();
     let mut removed = 0;
-    if let Some(hash) = call.data.write_as::<Hash>(key)? {
+    if let Some(mut hash) = call.data.write_hash(key)? {
         let len_before = hash.len();
         for name in &names {
             hash.remove(name, i64::MIN, hasher);
@@ -168,15 +168,15 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
     let names = counted_fields(call, word, 1)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
-    match call.data.write_as::<Hash>(key)? {
-        Some(_) => call.data.counters.hits += 1,
-        None => call.data.missed(key),
+    let exists = call.data.write_hash(key)?.is_some();
+    match exists {
+        true => call.data.counters.hits += 1,
+        false => call.data.missed(key),
     }
     call.data.count_no_more_use();
     let expire_ms = options.expire_ms(call)?;
     let past = expire_ms.is_some_and(|at| call.data.is_past(at));
-    let mut hash = call.data.write_as::<Hash>(key)?;
-    let earliest_ms = hash.as_ref().and_then(|hash| hash.earliest_ms());
+    let mut hash = call.data.write_hash(key)?;
     call.reply.array(names.len());
     let mut repeats = (names.len() > MANY).then(Repeats::default);
     let mut done = Vec::new();
@@ -198,6 +198,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
         }
         done.push(*name);
     }
+    drop(hash);
     if done.is_empty() {
         return Ok(());
     }
@@ -207,7 +208,7 @@ pub(super) fn hgetex(call: &mut Call<'_>) -> Outcome {
         fields_expired(call, key, count, count);
     } else if let Some(expire_ms) = expire_ms {
         propagate_time(call, key, expire_ms, &done);
-        fields_may_expire(call, key, count, earliest_ms, expire_ms);
+        fields_may_expire(call, key, count);
     } else {
         propagate_fields(call, &[b"HPERSIST", key.bytes], Some(count), &done);
         changed(call, key, count);
@@ -223,7 +224,7 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
     let names = counted_fields(call, 2, 1)?;
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
-    let mut hash = call.data.write_as::<Hash>(key)?;
+    let mut hash = call.data.write_hash(key)?;
     call.reply.array(names.len());
     // Logged as HDEL, which every replica knows.
     let mut logged = Some(Vec::new());
@@ -243,6 +244,7 @@ pub(super) fn hgetdel(call: &mut Call<'_>) -> Outcome {
             logged.iter_mut().for_each(|names| names.push(name));
         }
     }
+    drop(hash);
     removed_fields(call, key, removed, logged);
     Ok(())
 }

@@ -2,7 +2,6 @@
 
 use bobbin_store::NewValue;
 use bobbin_store::entry::{INLINE_MAX, SharedString};
-use bobbin_store::value::Hash;
 use bobbin_store::value::hash::FieldExpiry;
 use bobbin_store::value::integer::IntegerText;
 use bobbin_store::value::pages::{Given, PREFETCHED};
@@ -33,7 +32,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
-    let hash = call.data.write_or_create::<Hash>(key)?;
+    let mut hash = call.data.write_or_create_hash(key)?;
     let mut expired = 0;
     let may_have_expired = hash.may_have_expired(now_ms);
     let len_before = hash.len();
@@ -43,6 +42,7 @@ fn set_pairs(call: &mut Call<'_>) -> Result<i64, Failure> {
         // New fields that did not make the hash longer have replaced expired ones.
         expired = added - (hash.len() - len_before);
     }
+    drop(hash);
     changed(call, key, args.len() / 2 - 1);
     note_expired(call, key, expired);
     call.data.event(Classes::HASH, "hset", key);
@@ -54,7 +54,7 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let args = call.args;
-    let hash = call.data.write_or_create::<Hash>(key)?;
+    let mut hash = call.data.write_or_create_hash(key)?;
     if hash.contains(args[2], now_ms, hasher) {
         call.reply.integer(0);
         return Ok(());
@@ -62,6 +62,7 @@ pub(super) fn hsetnx(call: &mut Call<'_>) -> Outcome {
     let len_before = hash.len();
     hash.set(args[2], given(&shared, args[3], 3), FieldExpiry::Clear, now_ms, &limits, hasher);
     let expired = 1 + len_before - hash.len();
+    drop(hash);
     if expired > 0 {
         call.data.propagate(&[b"HSET", key.bytes, args[2], args[3]]);
     }
@@ -77,7 +78,7 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
-    let hash = call.data.write_or_create::<Hash>(key)?;
+    let mut hash = call.data.write_or_create_hash(key)?;
     let field = hash.get(name, now_ms, hasher);
     let expires = field.as_ref().is_some_and(|field| field.expire_ms.is_some());
     let old = match field {
@@ -92,6 +93,7 @@ pub(super) fn hincrby(call: &mut Call<'_>) -> Outcome {
     let value = Given::Bytes(text.as_bytes());
     let added = hash.set(name, value, FieldExpiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
+    drop(hash);
     if expired > 0 || expires {
         propagate_set(call, key, &[name, text.as_bytes()]);
     }
@@ -110,7 +112,7 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let (limits, hasher) = (limits(call.server), call.data.keyspace().hasher());
     let name = call.args[2];
-    let old = match call.data.write_as::<Hash>(key)? {
+    let old = match call.data.write_hash(key)? {
         Some(hash) => match hash.get(name, now_ms, hasher) {
             Some(field) => {
                 let mut room = IntegerText::new(0);
@@ -125,10 +127,11 @@ pub(super) fn hincrbyfloat(call: &mut Call<'_>) -> Outcome {
         old.plus(increment).ok_or(Failure::new(&"ERR increment would produce NaN or Infinity"))?;
     let text = sum.text();
     call.data.count_no_more_use();
-    let hash = call.data.write_or_create::<Hash>(key)?;
+    let mut hash = call.data.write_or_create_hash(key)?;
     let len_before = hash.len();
     let added = hash.set(name, Given::Bytes(&text), FieldExpiry::Keep, now_ms, &limits, hasher);
     let expired = usize::from(added && hash.len() == len_before);
+    drop(hash);
     propagate_set(call, key, &[name, &text]);
     changed(call, key, 1);
     note_expired(call, key, expired);
@@ -141,7 +144,7 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
     let (key, now_ms) = (call.key(1)?, call.data.dead_ms());
     let hasher = call.data.keyspace().hasher();
     let args = call.args;
-    let Some(hash) = call.data.write_as::<Hash>(key)? else {
+    let Some(mut hash) = call.data.write_hash(key)? else {
         call.reply.integer(0);
         return Ok(());
     };
@@ -157,6 +160,7 @@ pub(super) fn hdel(call: &mut Call<'_>) -> Outcome {
             }
         }
     }
+    drop(hash);
     removed_fields(call, key, removed, logged);
     call.reply.integer(removed as i64);
     Ok(())

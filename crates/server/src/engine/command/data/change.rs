@@ -1,8 +1,8 @@
 //! Changes of keys, and what has to be noted for them.
 
-use bobbin_store::shard::{Expire, Flushed};
+use bobbin_store::shard::{Expire, Flushed, HashMut};
 use bobbin_store::table::EntryPlace;
-use bobbin_store::value::{AnyCollection, Collection};
+use bobbin_store::value::{AnyCollection, Collection, Hash, PlainCollection};
 use bobbin_store::{AccessPolicy, EntryMut, NewValue, OwnedEntry, Shard, ValueRef};
 
 use super::super::Failure;
@@ -21,9 +21,9 @@ impl Data {
     }
 
     /// The collection at the key, to be changed in place, as `write`. An error if the key has a
-    /// value of another type.
+    /// value of another type. For a hash there is `write_hash`.
     #[inline(always)]
-    pub fn write_as<T: Collection + 'static>(
+    pub fn write_as<T: PlainCollection + 'static>(
         &mut self,
         key: Key<'_>,
     ) -> Result<Option<&mut T>, Failure> {
@@ -37,7 +37,7 @@ impl Data {
     /// it is created with `T::default()`, which does not count as a use. The collection must not
     /// stay empty: a key with an empty collection does not exist.
     #[inline(always)]
-    pub fn write_or_create<T: Collection + Default + 'static>(
+    pub fn write_or_create<T: PlainCollection + Default + 'static>(
         &mut self,
         key: Key<'_>,
     ) -> Result<&mut T, Failure> {
@@ -50,6 +50,34 @@ impl Data {
             }
         };
         entry.collection_mut().ok_or(Failure::WRONG_TYPE)
+    }
+
+    /// The hash at the key, to be changed in place, as `write_as`.
+    #[inline]
+    pub fn write_hash(&mut self, key: Key<'_>) -> Result<Option<HashMut<'_>>, Failure> {
+        let Some(place) = self.live::<true>(key) else { return Ok(None) };
+        self.used::<true>(key, place);
+        self.hash_at(key, place).map(Some)
+    }
+
+    /// The hash at the key, to be changed in place, as `write_or_create`.
+    #[inline]
+    pub fn write_or_create_hash(&mut self, key: Key<'_>) -> Result<HashMut<'_>, Failure> {
+        let place = match self.live::<true>(key) {
+            Some(place) => {
+                self.used::<true>(key, place);
+                place
+            }
+            None => self.create(key, Hash::default().into_any()),
+        };
+        self.hash_at(key, place)
+    }
+
+    #[inline(always)]
+    fn hash_at(&mut self, key: Key<'_>, place: EntryPlace) -> Result<HashMut<'_>, Failure> {
+        let hasher = self.holding.keyspace.hasher();
+        let database = self.database_of(key.hash);
+        database.change_hash(key.hash, place, hasher).ok_or(Failure::WRONG_TYPE)
     }
 
     fn create(&mut self, key: Key<'_>, collection: AnyCollection) -> EntryPlace {
@@ -220,13 +248,6 @@ impl Data {
         if self.shard(key.hash.shard()).is_waited(database, key.bytes) {
             self.unit.work.ready.push((database, key.bytes.into()));
         }
-    }
-
-    /// To be called when a field of a hash gets an expiry that is earlier than those of all its
-    /// other fields.
-    pub fn note_field_expiry(&mut self, key: Key<'_>, expire_ms: i64) {
-        let hasher = self.holding.keyspace.hasher();
-        self.database_of(key.hash).note_field(key.hash, expire_ms, hasher);
     }
 
     /// Notes an event of a key. To be called after it happened.

@@ -6,6 +6,7 @@
 //! `hold_gate_anyway`) passes.
 
 mod aside;
+mod turns;
 
 use bobbin_store::shard::Database;
 use bobbin_store::{
