@@ -121,9 +121,10 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     let keepalive_s = server.config.tcp_keepalive() as u32;
     // No client may see the empty keyspace.
     server.switches.set(Switch::LOADING, true);
-    let acceptor =
-        Acceptor::start(listeners, keepalive_s, move |accepted| accept::let_in(server, accepted))
-            .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
+    let have_room = move || server.workers.have_room();
+    let let_in = move |accepted| accept::let_in(server, accepted);
+    let acceptor = Acceptor::start(listeners, keepalive_s, have_room, let_in)
+        .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
     let loaded = if server.config.appendonly() {
