@@ -1,6 +1,6 @@
 //! What a worker has still to do for connections that it has not come to, or whose peers have gone.
-//! While that is much, the worker gets no new connections; while that is so of all workers, none are
-//! accepted. Then they wait in the kernel's backlog, which is limited, and count for nothing.
+//! While that is much, the worker gets no new connections. While that is so of all workers, none
+//! are accepted. Then they wait in the kernel's backlog, which is limited, and count for nothing.
 //! Otherwise clients that connect, send a command and go would take all of `maxclients`.
 
 use std::sync::Arc;
