@@ -201,8 +201,8 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
     })
 }
 
-/// Makes sure that the system allows `maxclients` connections beside these workers. The error is how
-/// many it allows.
+/// Makes sure that the system allows `maxclients` connections beside these workers. The error is
+/// how many it allows.
 fn raise_open_files(config: &Config, workers: usize) -> Result<(), u64> {
     match host::raise_open_files(config.maxclients() as u64, workers) {
         OpenFiles::Enough => Ok(()),

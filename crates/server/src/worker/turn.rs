@@ -19,8 +19,9 @@ const ARENA_IDLE_MAX: usize = 16 * 1024;
 /// How long a worker sleeps between turns when all its jobs wait for something.
 const PARKED_PAUSE: Duration = Duration::from_millis(1);
 
-/// How many new connections count as served after a turn with more events than this. It is less than
-/// what a driver reports of at once: with io_uring the kernel receives from some 20 in a system call.
+/// How many new connections count as served after a turn with as many events or more. They are
+/// fewer than a driver reports of at once: with io_uring the kernel receives from some 20 in a
+/// system call.
 const SETTLED_MAX: usize = 8;
 
 /// The state when a turn began.

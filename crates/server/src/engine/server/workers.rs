@@ -260,10 +260,10 @@ impl Workers {
         self.known.read().serves(id)
     }
 
-    /// The worker that gets the next connection: of those that keep up with theirs, and then of those
-    /// that are not laden, the one with the fewest connections. Workers beyond the number of cores get connections only once each of the
-    /// others has `crowd` of them: a thread that shares a core adds no power, and with fewer
-    /// connections a thread has fewer commands in a turn.
+    /// The worker that gets the next connection: of those that keep up with theirs, and then of
+    /// those that are not laden, the one with the fewest connections. Workers beyond the number of
+    /// cores get connections only once each of the others has `crowd` of them: a thread that shares
+    /// a core adds no power, and with fewer connections a thread has fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let known = self.known.read();
         let slots = known.serving();
