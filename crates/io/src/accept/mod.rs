@@ -64,10 +64,12 @@ struct Listeners {
 
 impl Acceptor {
     /// Starts the thread, which calls `handle` with every connection. `keepalive_s` means the same
-    /// as `tcp-keepalive`: 0 for no probes.
+    /// as `tcp-keepalive`: 0 for no probes. While `have_room` says no, connections wait in the
+    /// backlogs, and only few of them are accepted.
     pub fn start(
         listeners: Vec<Listener>,
         keepalive_s: u32,
+        have_room: impl Fn() -> bool + Send + 'static,
         handle: impl FnMut(Accepted) + Send + 'static,
     ) -> io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -85,7 +87,7 @@ impl Acceptor {
         acceptor.add(listeners)?;
         let thread = std::thread::Builder::new()
             .name("bobbin-accept".to_owned())
-            .spawn(move || run(&shared, handle))?;
+            .spawn(move || run(&shared, have_room, handle))?;
         acceptor.thread = Some(thread);
         Ok(acceptor)
     }
@@ -134,7 +136,7 @@ impl Drop for Acceptor {
     }
 }
 
-fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
+fn run(shared: &Shared, have_room: impl Fn() -> bool, mut handle: impl FnMut(Accepted)) {
     let mut reports = Vec::with_capacity(REPORTS_MAX);
     let mut accepted = Vec::new();
     let mut complaint = Complaint::default();
@@ -145,16 +147,29 @@ fn run(shared: &Shared, mut handle: impl FnMut(Accepted)) {
             && error != Errno::INTR
         {
             log::warn!("Accepting client connection: {}", error_text(&error.into()));
-            back_off(shared);
+            pause(shared, BACK_OFF_MS);
         }
         for report in &reports {
+            wait_for_room(shared, &have_room);
             let outcome = accept_some(shared, report.data.u64(), &mut accepted);
             accepted.drain(..).for_each(&mut handle);
             if let Err(error) = outcome {
                 complaint.say("Accepting client connection", &error.into());
-                back_off(shared);
+                // The process is out of descriptors or memory. The connection stays in the backlog,
+                // and without this pause epoll would report it in an endless loop.
+                pause(shared, BACK_OFF_MS);
             }
         }
+    }
+}
+
+/// Waits until there is room for connections, but not for ever: what holds up the others may be
+/// something that only an administrator ends, who has to get in.
+fn wait_for_room(shared: &Shared, have_room: impl Fn() -> bool) {
+    let mut pauses = 0;
+    while !have_room() && pauses < ROOM_PAUSES_MAX && !shared.stop.load(Ordering::Acquire) {
+        pause(shared, ROOM_PAUSE_MS);
+        pauses += 1;
     }
 }
 
@@ -217,10 +232,9 @@ fn tune(socket: &OwnedFd, keepalive_s: u32) {
     }
 }
 
-/// Called when the process is out of descriptors or memory. The connections stay in the backlog,
-/// and without this pause epoll would report them in an endless loop.
-fn back_off(shared: &Shared) {
-    let pause = Timespec { tv_sec: 0, tv_nsec: BACK_OFF_MS * 1_000_000 };
+/// Accepts nothing for so long, or until the thread has to stop.
+fn pause(shared: &Shared, ms: i64) {
+    let pause = Timespec { tv_sec: 0, tv_nsec: ms * 1_000_000 };
     let _ = poll(&mut [PollFd::new(&shared.waker, PollFlags::IN)], Some(&pause));
 }
 
@@ -244,8 +258,12 @@ const WAKER: u64 = u64::MAX;
 /// The most reports from one `epoll_wait`; there are few listeners.
 const REPORTS_MAX: usize = 16;
 /// The most connections that are accepted from one listener before the others have their turn.
-const ACCEPTS_MAX: usize = 64;
+const ACCEPTS_MAX: usize = 16;
 const BACK_OFF_MS: i64 = 50;
+/// How long it takes to ask again whether there is room ...
+const ROOM_PAUSE_MS: i64 = 1;
+/// ... and how often before a few connections are accepted all the same.
+const ROOM_PAUSES_MAX: u32 = 1000;
 const KEEPALIVE_PROBES: u32 = 3;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, channel};
 
 /// Listens on ports that no process used a moment ago. Another process may take such a port first,
@@ -25,8 +26,15 @@ fn listen_with(bind: &[&str], options: TcpOptions) -> (Vec<Listener>, u16) {
 }
 
 fn start(listeners: Vec<Listener>) -> (Acceptor, Receiver<Accepted>) {
+    start_with(listeners, || true)
+}
+
+fn start_with(
+    listeners: Vec<Listener>,
+    have_room: impl Fn() -> bool + Send + 'static,
+) -> (Acceptor, Receiver<Accepted>) {
     let (sender, receiver) = channel();
-    let acceptor = Acceptor::start(listeners, 300, move |accepted| {
+    let acceptor = Acceptor::start(listeners, 300, have_room, move |accepted| {
         let _ = sender.send(accepted);
     });
     (acceptor.unwrap(), receiver)
@@ -191,6 +199,39 @@ fn accepts_a_crowd() {
     ports.sort_unstable();
     expected.sort_unstable();
     assert_eq!(ports, expected);
+}
+
+/// What is not accepted stays in the backlog. Nothing has to tell the acceptor that there is room.
+#[test]
+fn accepts_when_there_is_room_and_little_when_there_is_none_for_long() {
+    for asked_for_nothing in [20, usize::MAX] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counts = Arc::clone(&asked);
+        let have_room = move || counts.fetch_add(1, Ordering::SeqCst) >= asked_for_nothing;
+        let (listeners, port) = listen_somewhere(&["127.0.0.1"]);
+        let (_acceptor, accepted) = start_with(listeners, have_room);
+        let _peers = [(); 3].map(|()| TcpStream::connect(("127.0.0.1", port)).unwrap());
+        next(&accepted);
+        let pauses = asked.load(Ordering::SeqCst);
+        assert!(pauses > asked_for_nothing.min(ROOM_PAUSES_MAX as usize), "{pauses}");
+        next(&accepted);
+        next(&accepted);
+    }
+}
+
+#[test]
+fn stops_though_there_is_no_room() {
+    let (listeners, port) = listen_somewhere(&["127.0.0.1"]);
+    let (asked, asks) = channel();
+    let have_room = move || {
+        let _ = asked.send(());
+        false
+    };
+    let (acceptor, _accepted) = start_with(listeners, have_room);
+    let _peer = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    asks.recv_timeout(Duration::from_secs(10)).unwrap();
+    acceptor.remove(|_| true);
+    drop(acceptor);
 }
 
 /// Runs in its own process, so that no other test meets the limit.

@@ -12,7 +12,8 @@ use crate::engine::command::{Call, Command, Failure, Flags, Outcome};
 use crate::engine::defrag::{self, Defrag};
 use crate::engine::execution::slices::reply_in_slices;
 use crate::engine::server::{Server, Switch};
-use crate::system::{host, logging, title, tls};
+use crate::system::host::{self, OpenFiles};
+use crate::system::{logging, title, tls};
 
 use crate::commands::repeats::MANY;
 use crate::engine::command::help::{container, help_row};
@@ -150,7 +151,15 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
             let is_replica = server.switches.has(Switch::REPLICA);
             server.services.oom_score.lock().apply(config, is_replica)?;
         }
-        Effect::OpenFiles => raise_open_files(config, server.workers.all().len())?,
+        Effect::OpenFiles => {
+            let only = raise_open_files(config, server.workers.all().len());
+            only.map_err(|clients| {
+                format!(
+                    "The operating system is not able to handle the specified number of clients, \
+                     try with {clients}"
+                )
+            })?;
+        }
         Effect::Password => server.follow_requirepass(),
         Effect::Switches => server.follow_config(),
         Effect::Title => title::show(config),
@@ -160,7 +169,8 @@ fn follow(server: &'static Server, effect: Effect, config: &Config) -> Result<()
         Effect::Watchdog => watchdog::follow_watchdog(server)?,
         Effect::Workers => {
             let count = config.worker_count();
-            raise_open_files(config, count.max(server.workers.all().len()))?;
+            let only = raise_open_files(config, count.max(server.workers.all().len()));
+            only.map_err(|clients| too_many_threads(count, config.maxclients(), clients))?;
             server.choose_log_numbers();
             pool::set_worker_count(server, count)?;
         }
@@ -191,17 +201,25 @@ fn follow_tls(server: &Server, config: &Config) -> Result<(), String> {
     })
 }
 
-/// Makes sure that the system allows `maxclients` connections.
-fn raise_open_files(config: &Config, workers: usize) -> Result<(), String> {
-    let asked = config.maxclients() as u64;
-    let reserved = host::RESERVED_DESCRIPTORS + workers as u64 * 4;
-    let possible = host::raise_open_files(asked, reserved)?;
-    if possible < asked {
-        return Err(format!(
-            "The operating system is not able to handle the specified number of clients, try with {possible}"
-        ));
+/// Makes sure that the system allows `maxclients` connections beside these workers. The error is
+/// how many it allows.
+fn raise_open_files(config: &Config, workers: usize) -> Result<(), u64> {
+    match host::raise_open_files(config.maxclients() as u64, workers) {
+        OpenFiles::Enough => Ok(()),
+        OpenFiles::Only { clients, .. } => Err(clients),
     }
-    Ok(())
+}
+
+/// The error if the limit on open files has room for `possible` clients beside so many workers, and
+/// not for `maxclients`.
+fn too_many_threads(workers: usize, maxclients: i64, possible: u64) -> String {
+    let also = match possible {
+        0 => "increase 'ulimit -n'".to_owned(),
+        _ => format!(
+            "increase 'ulimit -n', or set maxclients in the same command, to {possible} or less"
+        ),
+    };
+    format!("'ulimit -n' has no room for {workers} threads and {maxclients} clients: {also}")
 }
 
 fn failure(error: ConfigError) -> Failure {

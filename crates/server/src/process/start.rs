@@ -33,6 +33,7 @@ use crate::persistence::{Persistence, load};
 use crate::process;
 use crate::process::announce;
 use crate::replication::Replication;
+use crate::system::host::{self, OpenFiles};
 use crate::system::tls;
 use crate::worker::watchdog::{self, Watchdog};
 use crate::worker::{accept, listen, pool};
@@ -120,9 +121,10 @@ pub fn start(server: &'static Server) -> Result<(), String> {
     let keepalive_s = server.config.tcp_keepalive() as u32;
     // No client may see the empty keyspace.
     server.switches.set(Switch::LOADING, true);
-    let acceptor =
-        Acceptor::start(listeners, keepalive_s, move |accepted| accept::let_in(server, accepted))
-            .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
+    let have_room = move || server.workers.have_room();
+    let let_in = move |accepted| accept::let_in(server, accepted);
+    let acceptor = Acceptor::start(listeners, keepalive_s, have_room, let_in)
+        .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
     let loaded = if server.config.appendonly() {
@@ -153,14 +155,24 @@ pub fn start(server: &'static Server) -> Result<(), String> {
 
 /// Prepares the machine: huge pages and open files. Returns what the administrator should change.
 pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
-    let huge_pages_off = config.disable_thp() && crate::system::host::disable_huge_pages();
-    let asked = config.maxclients() as u64;
-    let reserved = crate::system::host::RESERVED_DESCRIPTORS + config.worker_count() as u64 * 4;
-    let possible = crate::system::host::raise_open_files(asked, reserved)?;
-    if possible < asked {
-        config.set_internally(OptionId::maxclients, &possible.to_string())?;
+    let huge_pages_off = config.disable_thp() && host::disable_huge_pages();
+    match host::raise_open_files(config.maxclients() as u64, config.worker_count()) {
+        OpenFiles::Enough => {}
+        OpenFiles::Only { clients: 0, limit, needed } => {
+            return Err(format!(
+                "Your current 'ulimit -n' of {limit} is not enough for the server to start. Please \
+                 increase your open file limit to at least {needed}. Exiting."
+            ));
+        }
+        OpenFiles::Only { clients, limit, .. } => {
+            config.set_internally(OptionId::maxclients, &clients.to_string())?;
+            log::warn!(
+                "Current maximum open files is {limit}. maxclients has been reduced to {clients} \
+                 to compensate for low ulimit. If you need higher maxclients increase 'ulimit -n'."
+            );
+        }
     }
-    Ok(crate::system::host::HostFiles::default().warnings(config, huge_pages_off))
+    Ok(host::HostFiles::default().warnings(config, huge_pages_off))
 }
 
 /// The driver that `io-driver` names, or the best one available.

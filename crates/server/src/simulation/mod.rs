@@ -7,6 +7,7 @@
 //! has a thread of its own, which takes turns with the test's ([`hands`]); what measures by the
 //! counter of ticks has one that a seed moves ([`ticks`]).
 
+mod accepting;
 mod admission;
 mod blocking;
 mod cells;

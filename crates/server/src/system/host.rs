@@ -14,7 +14,9 @@ use crate::base::files::{self, DATA_MODE};
 use crate::config::{Config, OomScoreAdj, OptionId, Supervised};
 
 /// Descriptors kept for the server itself, as Redis reserves them.
-pub const RESERVED_DESCRIPTORS: u64 = 32;
+const RESERVED_DESCRIPTORS: u64 = 32;
+/// Descriptors that each worker takes.
+const DESCRIPTORS_PER_WORKER: u64 = 4;
 const PIDFILE_DEFAULT: &str = "/var/run/bobbin.pid";
 
 /// Where the kernel says how it is set up.
@@ -127,10 +129,20 @@ pub fn disable_huge_pages() -> bool {
     }
 }
 
-/// Raises the limit on open files to what `clients` clients need, plus `reserved` for the server
-/// itself. Returns how many clients are possible: `clients`, or fewer, with warnings. Returns an
-/// error when there is room for none.
-pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
+/// How many clients the limit on open files has room for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum OpenFiles {
+    /// As many as were asked for.
+    Enough,
+    /// `limit` open files are allowed, which is enough for `clients` clients. All of them would
+    /// take `needed`.
+    Only { clients: u64, limit: u64, needed: u64 },
+}
+
+/// Raises the limit on open files to what `clients` clients need, plus what the server itself needs
+/// with `workers` workers. If the system does not allow that, warnings say so.
+pub fn raise_open_files(clients: u64, workers: usize) -> OpenFiles {
+    let reserved = RESERVED_DESCRIPTORS + workers as u64 * DESCRIPTORS_PER_WORKER;
     let needed = clients.saturating_add(reserved);
     let before = getrlimit(Resource::Nofile);
     let mut error = None;
@@ -142,8 +154,8 @@ pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
     }
     let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let old = before.current.unwrap_or(u64::MAX);
-    let outcome = outcome(clients, reserved, old, now)?;
-    if outcome < clients {
+    let open_files = room(clients, reserved, now);
+    if open_files != OpenFiles::Enough {
         log::warn!(
             "You requested maxclients of {clients} requiring at least {needed} max file descriptors."
         );
@@ -153,16 +165,12 @@ pub fn raise_open_files(clients: u64, reserved: u64) -> Result<u64, String> {
                 "Server can't set maximum open files to {needed} because of OS error: {reason}."
             );
         }
-        log::warn!(
-            "Current maximum open files is {now}. maxclients has been reduced to {outcome} to compensate for low \
-             ulimit. If you need higher maxclients increase 'ulimit -n'."
-        );
     } else if old < needed {
         log::info!(
             "Increased maximum number of open files to {needed} (it was originally set to {old})."
         );
     }
-    Ok(outcome)
+    open_files
 }
 
 /// What to ask for, best first: all that is needed (which may take privileges), then all that needs
@@ -184,15 +192,11 @@ fn limits_to_try(before: Rlimit, needed: u64) -> Vec<Rlimit> {
     limits
 }
 
-fn outcome(clients: u64, reserved: u64, old: u64, now: u64) -> Result<u64, String> {
-    let needed = clients.saturating_add(reserved);
-    if now <= reserved {
-        return Err(format!(
-            "Your current 'ulimit -n' of {old} is not enough for the server to start. Please increase your open file \
-             limit to at least {needed}. Exiting."
-        ));
+fn room(clients: u64, reserved: u64, limit: u64) -> OpenFiles {
+    match limit.saturating_sub(reserved) {
+        room if room >= clients => OpenFiles::Enough,
+        room => OpenFiles::Only { clients: room, limit, needed: clients.saturating_add(reserved) },
     }
-    Ok(clients.min(now - reserved))
 }
 
 /// Goes on in the background: the caller's process ends, and a child without a terminal takes over.
@@ -449,14 +453,11 @@ mod tests {
         assert_eq!(limits_to_try(limit(Some(64), None), 100), [limit(Some(100), None)]);
         assert_eq!(limits_to_try(limit(None, None), 100), []);
 
-        assert_eq!(outcome(10_000, 32, 1024, 10_032), Ok(10_000));
-        assert_eq!(outcome(10_000, 32, 100, 100), Ok(68));
-        assert_eq!(
-            outcome(10_000, 32, 30, 30).unwrap_err(),
-            "Your current 'ulimit -n' of 30 is not enough for the server to start. Please increase your open file \
-             limit to at least 10032. Exiting."
-        );
-        assert_eq!(raise_open_files(1, 1), Ok(1));
+        assert_eq!(room(10_000, 32, 10_032), OpenFiles::Enough);
+        let only = |clients, limit| OpenFiles::Only { clients, limit, needed: 10_032 };
+        assert_eq!(room(10_000, 32, 100), only(68, 100));
+        assert_eq!(room(10_000, 32, 30), only(0, 30));
+        assert_eq!(raise_open_files(1, 1), OpenFiles::Enough);
     }
 
     #[test]

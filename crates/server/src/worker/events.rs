@@ -120,8 +120,7 @@ impl Worker {
         if is_broken {
             self.lose_reader(token);
         } else if owes || works_on(server, connection, now_ms) {
-            connection.client.ended = true;
-            touch(&mut self.slots.touched, connection);
+            self.end_input(token.slot());
         } else {
             self.close(token.slot());
         }
@@ -137,10 +136,19 @@ impl Worker {
             self.close(token.slot());
             return;
         }
-        connection.client.ended = true;
         connection.client.discard = true;
         connection.replies = None;
         connection.output.clear();
+        self.end_input(token.slot());
+    }
+
+    /// Takes note that a peer sends nothing more, while the connection lasts.
+    pub(super) fn end_input(&mut self, slot: u32) {
+        let Some(connection) = self.connections.at(slot) else { return };
+        connection.client.ended = true;
+        if works_on(self.server, connection, self.data.conditions.now_ms) {
+            connection.unserved = Some(self.handle.unserved.add());
+        }
         touch(&mut self.slots.touched, connection);
     }
 

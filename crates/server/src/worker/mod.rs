@@ -61,6 +61,7 @@ use crate::engine::log::Recorder;
 use crate::engine::pubsub::Subscribers;
 pub use crate::engine::server::mailbox::{Mailbox, Post};
 use crate::engine::server::unsent::UnsentBytes;
+use crate::engine::server::unserved::Unserved;
 use crate::engine::server::{Server, WorkerHandle};
 use crate::engine::tracking::Tracker;
 use crate::persistence::aof::Aof;
@@ -87,6 +88,8 @@ pub struct Worker {
     arena: Arena,
     workspace: sealed::Workspace,
     orphans: Vec<Orphan>,
+    /// Connections that the worker has taken over, and may not have read from.
+    adopted: Vec<Unserved>,
     /// When the waits of blocked clients end.
     deadlines: Deadlines,
     /// Replies that wait for the disk.
@@ -162,6 +165,7 @@ impl Worker {
             arena: Arena::default(),
             workspace: sealed::Workspace::default(),
             orphans: Vec::new(),
+            adopted: Vec::new(),
             deadlines: Deadlines::default(),
             kept_back: KeptBack::default(),
             events: Vec::new(),

@@ -57,7 +57,8 @@ impl Worker {
     }
 
     /// Serves a connection from now on: a new one, or one that another worker gave away.
-    pub(super) fn adopt(&mut self, connection: Box<Connection>) {
+    pub(super) fn adopt(&mut self, mut connection: Box<Connection>) {
+        self.adopted.extend(connection.unserved.take());
         let slot = self.connections.insert(connection, self.handle.id);
         let Some(connection) = self.connections.at(slot) else { return };
         // Pairs with the fence of `Workers::post_to`: the checks below see whether the client was

@@ -149,9 +149,8 @@ impl Worker {
     /// Handles the peer's notice that it will send nothing more.
     fn end_sealed(&mut self, token: Token) {
         self.execute();
-        if let Some(connection) = self.connections.find(token) {
-            connection.client.ended = true;
-            touch(&mut self.slots.touched, connection);
+        if self.connections.find(token).is_some() {
+            self.end_input(token.slot());
         }
     }
 

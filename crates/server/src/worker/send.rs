@@ -105,6 +105,9 @@ impl Worker {
     fn end_if_done(&mut self, slot: u32) -> bool {
         let Some(connection) = self.connections.at(slot) else { return false };
         let is_done = !connection.has_work_left();
+        if is_done {
+            connection.unserved = None;
+        }
         if !connection.client.discard {
             connection.closing |= is_done;
             return true;

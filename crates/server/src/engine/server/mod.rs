@@ -9,6 +9,7 @@ pub mod pause;
 pub mod pressure;
 mod switches;
 pub mod unsent;
+pub mod unserved;
 mod users;
 mod workers;
 

@@ -12,6 +12,7 @@ use crate::base::watch::{CpuTime, Watch};
 use crate::engine::client::connection::Connection;
 use crate::engine::clients::ClientInfo;
 use crate::engine::server::mailbox::{ClientPost, Mailbox, Post};
+use crate::engine::server::unserved::UnservedCount;
 use crate::engine::telemetry::stats::{CommandStats, Totals, WorkerStats};
 
 /// The workers: their mailboxes and their statistics.
@@ -55,6 +56,8 @@ pub struct WorkerHandle {
     pub stats: WorkerStats,
     /// The number of connections that it has, counting those in its mailbox.
     pub connections: AtomicUsize,
+    /// What it has still to do for connections before it gets new ones.
+    pub unserved: UnservedCount,
     /// Bytes of messages for clients that wait in the mailbox or that were taken from it.
     pub backlog_bytes: AtomicUsize,
     /// Whether it keeps replies back until more of the log is on disk.
@@ -78,6 +81,7 @@ impl WorkerHandle {
             mailbox: Mailbox::new(id as u32, waker),
             stats: WorkerStats::new(commands),
             connections: AtomicUsize::new(0),
+            unserved: UnservedCount::default(),
             backlog_bytes: AtomicUsize::new(0),
             awaits_disk: AtomicBool::new(false),
             is_laden: AtomicBool::new(false),
@@ -102,7 +106,8 @@ impl WorkerHandle {
 
     /// Whether it would serve another client at once.
     pub fn has_time(&self) -> bool {
-        !self.is_laden.load(Ordering::Relaxed) && !self.is_busy.load(Ordering::Relaxed)
+        let is_busy = self.is_busy.load(Ordering::Relaxed);
+        !(is_busy || self.is_laden.load(Ordering::Relaxed) || self.unserved.is_high())
     }
 
     /// Processor time of its thread, at most a tenth of a second old.
@@ -111,7 +116,8 @@ impl WorkerHandle {
     }
 
     /// Gives the worker a connection; returns the connection if the worker has ended.
-    pub fn give(&self, connection: Box<Connection>) -> Result<(), Box<Connection>> {
+    pub fn give(&self, mut connection: Box<Connection>) -> Result<(), Box<Connection>> {
+        connection.unserved = Some(self.unserved.add());
         self.connections.fetch_add(1, Ordering::Relaxed);
         let info = Arc::clone(&connection.client.info);
         // A thread that sees the new id leaves its posts for the client behind this connection.
@@ -254,19 +260,27 @@ impl Workers {
         self.known.read().serves(id)
     }
 
-    /// The worker that gets the next connection: of those that are not laden, the one with the
-    /// fewest connections. Workers beyond the number of cores get connections only once each of the
-    /// others has `crowd` of them: a thread that shares a core adds no power, and with fewer
-    /// connections a thread has fewer commands in a turn.
+    /// The worker that gets the next connection: of those that keep up with theirs, and then of
+    /// those that are not laden, the one with the fewest connections. Workers beyond the number of
+    /// cores get connections only once each of the others has `crowd` of them: a thread that shares
+    /// a core adds no power, and with fewer connections a thread has fewer commands in a turn.
     pub fn next(&self, crowd: usize) -> Option<Arc<WorkerHandle>> {
         let known = self.known.read();
         let slots = known.serving();
         let load = |worker: &Arc<WorkerHandle>| worker.connections.load(Ordering::Relaxed);
-        let burden =
-            |worker: &&Arc<WorkerHandle>| (worker.is_laden.load(Ordering::Relaxed), load(worker));
+        let burden = |worker: &&Arc<WorkerHandle>| {
+            let is_laden = worker.is_laden.load(Ordering::Relaxed);
+            (worker.unserved.is_high(), is_laden, load(worker))
+        };
         let least = |workers: &[Arc<WorkerHandle>]| workers.iter().min_by_key(burden).cloned();
         let first = slots.get(..cores()).and_then(least);
-        first.filter(|worker| load(worker) < crowd).or_else(|| least(slots))
+        let takes_it = |it: &Arc<WorkerHandle>| load(it) < crowd && !it.unserved.is_high();
+        first.filter(takes_it).or_else(|| least(slots))
+    }
+
+    /// Whether a worker keeps up with its connections, and so may get new ones.
+    pub fn have_room(&self) -> bool {
+        self.known.read().serving().iter().any(|worker| !worker.unserved.is_high())
     }
 
     /// How many of `connections` a worker should have, by the rule of [`Self::next`].
@@ -529,6 +543,26 @@ mod tests {
         last.is_laden.store(true, Ordering::Relaxed);
         all[cores()].is_laden.store(true, Ordering::Relaxed);
         assert_eq!(workers.next(1024).map(|worker| worker.id), Some(first.id));
+    }
+
+    #[test]
+    fn a_connection_passes_over_workers_that_do_not_keep_up() {
+        let workers = workers(0);
+        let all = workers.all();
+        let mut unserved = Vec::new();
+        for worker in &all {
+            assert!(workers.have_room());
+            let next = workers.next(1024).expect("there are workers");
+            assert!(!next.unserved.is_high());
+            // One that has few connections, and does not come to them.
+            while !worker.unserved.is_high() {
+                unserved.push(worker.unserved.add());
+            }
+        }
+        assert!(!workers.have_room() && workers.next(1024).is_some());
+        drop(unserved.pop());
+        let last = all.last().map(|worker| worker.id);
+        assert_eq!((workers.have_room(), workers.next(1024).map(|it| it.id)), (true, last));
     }
 
     #[test]

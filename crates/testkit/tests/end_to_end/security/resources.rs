@@ -148,11 +148,20 @@ fn more_threads_raise_the_limit_of_descriptors() {
     let before = limit();
     assert_eq!(client.say("CONFIG SET io-threads 16").text(), "OK");
     assert_eq!(limit(), before + 15 * 4);
-    // More than may be had is refused, and nothing changes.
+    // More than may be had is refused, and nothing changes. The reply says what would help.
     assert_eq!(client.say("CONFIG SET maxclients 1900").text(), "OK");
     let refused = client.say("CONFIG SET io-threads 64").text();
-    assert!(refused.contains("not able to handle"), "{refused}");
+    assert!(
+        refused.ends_with("or set maxclients in the same command, to 1712 or less"),
+        "{refused}"
+    );
     assert_eq!(client.say("CONFIG GET io-threads").items()[1].text(), "16");
+    assert_eq!(client.say("CONFIG GET maxclients").items()[1].text(), "1900");
+    assert!(!server.log().contains("has been reduced"), "{}", server.log());
+    assert_eq!(client.say("CONFIG SET io-threads 64 maxclients 1712").text(), "OK");
+    let refused = client.say("CONFIG SET maxclients 1900").text();
+    assert!(refused.ends_with("try with 1712"), "{refused}");
+    assert!(!server.log().contains("has been reduced"), "{}", server.log());
 }
 
 /// A SAVE that fails tells its client, and is no failed save in the background: writes go on.

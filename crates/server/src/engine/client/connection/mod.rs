@@ -14,6 +14,7 @@ use crate::engine::buffers::output::{Arena, ConnectionOutput, ReplyRange};
 use crate::engine::client::{Client, describe};
 use crate::engine::clients::ClientFlag;
 use crate::engine::server::Server;
+use crate::engine::server::unserved::Unserved;
 use crate::system::tls::ServerTlsSession;
 
 /// A client's connection. While it is idle its buffers are empty and not allocated.
@@ -43,6 +44,9 @@ pub struct Connection {
     pub closing: bool,
     /// Whether the connection is on its way to another worker.
     pub moving: bool,
+    /// Set until the worker takes the connection over, and again while it works on commands of a
+    /// peer that has gone.
+    pub unserved: Option<Unserved>,
 }
 
 /// How the connection is read.
@@ -79,6 +83,7 @@ impl Connection {
             deferred: false,
             closing: false,
             moving: false,
+            unserved: None,
         }
     }
 
