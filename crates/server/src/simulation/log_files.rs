@@ -84,6 +84,47 @@ fn a_manifest_that_cannot_be_read_ends_the_start_also_without_the_log() {
     Disk::put_in(None);
 }
 
+/// Without its manifest a log is not taken for an empty one, and no file of it is written over.
+#[test]
+fn a_log_without_its_manifest_keeps_its_files() {
+    let old = log_of(&["SET k v"]);
+    let (mut process, client) = process(&old);
+    let manifest = Path::new("appendonlydir/appendonly.aof.manifest");
+    disk::remove_file(manifest).expect("it is there");
+    let left = old.list();
+    let error = aof::load_log(process.server).expect_err("the manifest is missing");
+    let lines = "file appendonly.aof.1.base.rdb seq 1 type b\n\
+                 file appendonly.aof.1.incr.aof seq 1 type i\n";
+    assert!(error.contains(lines), "{error}");
+    aof::start_without_log(process.server).expect("the log is not needed");
+    let refused = process.ask(&client, "CONFIG SET appendonly yes");
+    assert!(refused.contains("Unable to turn on AOF"), "{refused}");
+    process.ask(&client, "BGREWRITEAOF");
+    while tasks::run_next().is_some() {}
+    assert!(process.ask(&client, "INFO persistence").contains("aof_last_bgrewrite_status:err"));
+    assert_eq!(old.list(), left);
+    let mut file = disk::append_to(manifest, DATA_MODE).expect("there is room");
+    file.write_all(lines.as_bytes()).expect("there is room");
+    aof::load_log(process.server).expect("it is whole again");
+    assert_eq!(process.ask(&client, "GET k"), "$1\r\nv\r\n");
+    Disk::put_in(None);
+}
+
+/// Wherever the process ends that begins a log, the next one begins it too.
+#[test]
+fn a_log_whose_beginning_was_cut_short_can_be_begun_again() {
+    for steps in 0.. {
+        let disk = Disk::default();
+        let (first, _) = process(&disk);
+        disk.cut_power_after(steps, Random::new(steps as u64 + 1));
+        aof::load_log(first.server).expect("there is none yet");
+        let Some(left) = disk.left_by_power_cut() else { break };
+        Disk::put_in(Some(left));
+        aof::load_log(first.server).unwrap_or_else(|error| panic!("{steps}: {error}"));
+    }
+    Disk::put_in(None);
+}
+
 /// What a log holds was slow or large when it ran, and is not noted again when it is loaded.
 #[test]
 fn a_log_that_is_loaded_leaves_nothing_in_the_command_log() {

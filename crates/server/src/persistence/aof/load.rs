@@ -60,7 +60,7 @@ fn open_last(
     directory: &AofDirectory,
     manifest: &mut Manifest,
 ) -> std::io::Result<File> {
-    directory.create()?;
+    directory.begin()?;
     let found = manifest.clone();
     if manifest.base.is_none() && manifest.increments.is_empty() {
         let form = BaseForm::of(server);

@@ -352,7 +352,7 @@ fn publish(
     let aof = Aof::of(server);
     let mut manifest = aof.manifest.lock();
     let mut new = manifest.clone();
-    directory.create()?;
+    directory.begin()?;
     let from = match &rotated {
         Rotated::Increment(name) => Some(name.as_str()),
         Rotated::Temporary | Rotated::None => None,
