@@ -190,6 +190,17 @@ impl AofDirectory {
         files::publish(&file, &temporary, &self.manifest())
     }
 
+    /// Keeps a log that another one replaces, which begins with `base`. Its manifest gets another
+    /// name; the caller syncs the directory. Returns the names of all that is kept.
+    pub fn keep(&self, log: &Manifest, base: &str) -> io::Result<String> {
+        let path = self.file(&format!("before-{base}{MANIFEST_SUFFIX}"));
+        let mut file = files::create_anew(&path, DATA_MODE)?;
+        file.write_all(&log.text())?;
+        file.sync_all()?;
+        let names: Vec<_> = log.parts().map(|part| part.name.as_str()).collect();
+        Ok(format!("{} with {}", path.display(), names.join(", ")))
+    }
+
     /// Cleans up after a manifest that could not be persisted. The files that only it lists are
     /// deleted at once. If that manifest may be on disk nevertheless, they become history of the
     /// `known` manifest instead, and are deleted once that one is on disk again.

@@ -33,6 +33,14 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace),
     };
     let mut manifest = found.unwrap_or_default();
     let (place, database) = load_all(server, &directory, &manifest)?;
+    if manifest.is_empty() {
+        // The log is new to this data. Its base will have the keys of the snapshot, which the next
+        // snapshot would otherwise lose.
+        log::info!("There is no log yet: it begins with the keys of the snapshot, if there is one");
+        if !load::load_for_log(server)? {
+            return Err("the server ends".to_owned());
+        }
+    }
     if let Some(position) = place.position(database) {
         Persistence::of(server).loading.set_position(position);
     }
@@ -51,7 +59,9 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
     };
-    load_all(server, &directory, &manifest).map(drop)
+    load_all(server, &directory, &manifest)?;
+    Aof::of(server).is_unloaded.store(false, Ordering::SeqCst);
+    Ok(())
 }
 
 /// Opens the last increment, or makes the first one.
@@ -66,7 +76,10 @@ fn open_last(
         let form = BaseForm::of(server);
         let name = manifest.replace_base(directory.prefix(), form.extension(), None);
         log::info!("Creating AOF base file {name} on server start");
-        rewrite::write_base(server, contents(server)?, &directory.file(&name), form)?;
+        let bytes = rewrite::write_base(server, contents(server)?, &directory.file(&name), form)?;
+        let figures = &Aof::of(server).figures;
+        figures.size.fetch_add(bytes, Ordering::Relaxed);
+        figures.base_size.store(bytes, Ordering::Relaxed);
     }
     let file = match manifest.increments.last() {
         Some(part) => {
@@ -92,7 +105,7 @@ fn open_last(
     Ok(file)
 }
 
-/// The current contents of the keyspace, usually none.
+/// The current contents of the keyspace: those of a snapshot, or none.
 fn contents(server: &'static Server) -> std::io::Result<Contents> {
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;

@@ -200,6 +200,16 @@ impl Manifest {
         name
     }
 
+    /// Takes all files out. Their names are not given again.
+    pub fn take_files(&mut self) -> Self {
+        let numbers = Self {
+            base_sequence: self.base_sequence,
+            increment_sequence: self.increment_sequence,
+            ..Self::default()
+        };
+        std::mem::replace(self, numbers)
+    }
+
     /// Never again gives a name that `other` has given: that manifest may be on disk.
     pub fn pass_over(&mut self, other: &Self) {
         self.base_sequence = other.base_sequence;
