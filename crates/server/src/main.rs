@@ -110,7 +110,7 @@ fn check_system() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.
+/// Whether the program was called by a name that ends so: a link may be named `redis-check-rdb`.
 fn is_named(end: &str) -> bool {
     let name = std::env::args_os().next().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name()?.to_str());

@@ -84,6 +84,20 @@ fn a_manifest_that_cannot_be_read_ends_the_start_also_without_the_log() {
     Disk::put_in(None);
 }
 
+#[test]
+fn what_is_said_of_a_broken_log_can_be_done() {
+    let old = log_of(&["SET k v"]);
+    let (process, _) = process(&old);
+    let increment = Path::new("appendonlydir/appendonly.aof.1.incr.aof");
+    let mut file = disk::append_to(increment, DATA_MODE).expect("it is there");
+    file.write_all(b"nonsense\r\n").expect("there is room");
+    let error = aof::load_log(process.server).expect_err("it is broken");
+    let advice = "bobbin-server --check-aof --fix ";
+    assert!(error.contains(advice), "{error}");
+    assert!(error.ends_with("appendonlydir/appendonly.aof.manifest"), "{error}");
+    Disk::put_in(None);
+}
+
 /// Without its manifest a log is not taken for an empty one, and no file of it is written over.
 #[test]
 fn a_log_without_its_manifest_keeps_its_files() {

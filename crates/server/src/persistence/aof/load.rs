@@ -205,7 +205,8 @@ fn load_file(
         Err(AofFault::Format(what)) => {
             return Err(format!(
                 "Bad file format reading the append only file {name}: {what}. Make a backup of your AOF file, \
-                 then use bobbin-check-aof --fix <filename.manifest>"
+                 then use {}",
+                mending(server)
             ));
         }
         Err(AofFault::Io(error)) => {
@@ -279,8 +280,9 @@ fn truncate(
     if !server.config.aof_load_truncated() {
         return Err(format!(
             "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF \
-             file, then use bobbin-check-aof --fix <filename.manifest>. 2) Alternatively you can set the \
-             'aof-load-truncated' configuration option to yes and restart the server."
+             file, then use {}. 2) Alternatively you can set the \
+             'aof-load-truncated' configuration option to yes and restart the server.",
+            mending(server)
         ));
     }
     log::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
@@ -289,6 +291,12 @@ fn truncate(
         .map_err(|error| format!("Error truncating the AOF file {name}: {}", error_text(&error)))?;
     log::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
     Ok(())
+}
+
+/// The command that mends the log.
+fn mending(server: &Server) -> String {
+    let manifest = AofDirectory::of(&server.config).manifest();
+    format!("bobbin-server --check-aof --fix {}", manifest.display())
 }
 
 fn kind_of(name: &str) -> &'static str {
