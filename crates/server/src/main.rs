@@ -14,7 +14,9 @@ use bobbin_server::engine::acl;
 use bobbin_server::engine::acl::rules::RuleGrammar;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::engine::server::{Server, VERSION};
-use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, signals, start};
+use bobbin_server::process::{
+    self, check_aof, check_config, check_rdb, crash, shutdown, signals, start,
+};
 use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
@@ -27,7 +29,8 @@ Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
 file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
-`--check-config` starts nothing, and shows all that is wrong. `--check-system` shows what should be
+`--check-config` starts nothing, and shows all that is wrong with the configuration and the files and
+addresses that it names; it takes no port and loads no data. `--check-system` shows what should be
 changed on this machine.
 
 Examples:
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        [first, rest @ ..] if first == b"--check-config" => return check_config(rest),
+        [first, rest @ ..] if first == b"--check-config" => return show_faults(rest),
         [only] if only == b"--check-system" => return check_system(),
         [first, ..] if first == b"--test-memory" => {
             eprintln!(
@@ -87,9 +90,11 @@ fn main() -> ExitCode {
 }
 
 /// Shows what is wrong with a configuration.
-fn check_config(arguments: &[Vec<u8>]) -> ExitCode {
+fn show_faults(arguments: &[Vec<u8>]) -> ExitCode {
     let line = CommandLine::parse(arguments);
-    let faults = Config::check(&line, &mut stdin().lock(), VERSION, &mut Named::default());
+    let mut named = Named::default();
+    let (config, mut faults) = Config::check(&line, &mut stdin().lock(), VERSION, &mut named);
+    faults.extend(check_config::faults(&config, &named.commands, &named.users));
     faults.iter().for_each(|fault| println!("{fault}"));
     match faults.len() {
         0 => println!("The configuration can be used."),

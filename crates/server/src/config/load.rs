@@ -40,7 +40,7 @@ pub trait Directives {
 
 /// Accepts all directives and ignores them.
 #[cfg(test)]
-pub(super) struct NoDirectives;
+pub(crate) struct NoDirectives;
 
 #[cfg(test)]
 impl Directives for NoDirectives {
@@ -143,14 +143,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration that the command line asks for, and returns one line for each fault:
-    /// the place, the directive and the reason. Changes nothing and creates no file.
+    /// Reads the configuration that the command line asks for, as far as it can be read, and returns
+    /// one line for each fault: the place, the directive and the reason. Changes nothing and creates
+    /// no file.
     pub fn check(
         line: &CommandLine,
         stdin: &mut dyn Read,
         version: &str,
         directives: &mut dyn Directives,
-    ) -> Vec<String> {
+    ) -> (Self, Vec<String>) {
         let config = Self::new();
         let mut loader = Loader::new(&config, version, directives);
         loader.faults = Some(Vec::new());
@@ -162,7 +163,7 @@ impl Config {
         if let Err(error) = see_log_file(&config, false) {
             faults.push(format!("logfile: Can't open the log file: {error}"));
         }
-        faults
+        (config, faults)
     }
 }
 

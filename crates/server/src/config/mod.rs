@@ -33,6 +33,8 @@ pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use classes::Classes;
 pub use kind::{OptionKind, OptionValue};
+#[cfg(test)]
+pub(crate) use load::NoDirectives;
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;

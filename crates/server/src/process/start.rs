@@ -164,7 +164,7 @@ pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
 }
 
 /// The driver that `io-driver` names, or the best one available.
-fn choose_driver(config: &Config) -> Result<DriverKind, String> {
+pub(super) fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     let asked = match config.io_driver() {
         IoDriver::Auto => {
             let (kind, refused) = DriverKind::best();
