@@ -17,6 +17,7 @@ mod choice;
 mod classes;
 pub mod document;
 mod foreign;
+mod hints;
 mod kind;
 mod load;
 mod memory;
@@ -32,6 +33,7 @@ use options::COUNT;
 pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use classes::Classes;
+pub use hints::without_mark;
 pub use kind::{OptionKind, OptionValue};
 #[cfg(test)]
 pub(crate) use load::NoDirectives;

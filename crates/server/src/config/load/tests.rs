@@ -121,7 +121,7 @@ fn reports_the_line_with_valkeys_texts() {
         ("PORT \"70000\"", "argument must be between 0 and 65535 inclusive"),
         ("save 1", "Invalid save parameters"),
         ("save \"1 2 3\"", "Invalid save parameters"),
-        ("sentinel monitor a", "sentinel directive while not in sentinel mode"),
+        ("sentinel monitor a", SENTINEL),
         ("include", "Bad directive or wrong number of arguments"),
         ("rename-command nope bar", "No such command in rename-command"),
         ("rename-command ping", "Bad directive or wrong number of arguments"),

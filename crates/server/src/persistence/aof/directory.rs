@@ -314,6 +314,13 @@ impl AofDirectory {
     }
 }
 
+/// The path that the names of all files begin with.
+impl std::fmt::Display for AofDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.file(&self.prefix).display().fmt(f)
+    }
+}
+
 const MANIFEST_SUFFIX: &str = ".manifest";
 
 #[cfg(test)]

@@ -44,8 +44,9 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace),
     if let Some(position) = place.position(database) {
         Persistence::of(server).loading.set_position(position);
     }
-    let file = open_last(server, &directory, &mut manifest)
-        .map_err(|error| format!("Can't open the append-only file: {}", error_text(&error)))?;
+    let file = open_last(server, &directory, &mut manifest).map_err(|error| {
+        format!("Can't open the append-only file {directory}: {}", error_text(&error))
+    })?;
     *Aof::of(server).manifest.lock() = manifest;
     Ok((file, place))
 }

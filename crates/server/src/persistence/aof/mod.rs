@@ -310,8 +310,9 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         return Ok(());
     }
     if on {
-        AofDirectory::of(&server.config).prepare().map_err(|error| {
-            log::warn!("Can't create the files of the log: {}", error_text(&error));
+        let directory = AofDirectory::of(&server.config);
+        directory.prepare().map_err(|error| {
+            log::warn!("Can't create the files of the log {directory}: {}", error_text(&error));
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
         need_writer(server)?;

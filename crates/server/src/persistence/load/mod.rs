@@ -415,7 +415,7 @@ fn read_blocks(
         }
         // If a value is longer than a block, the block's size doubles.
         let room = BLOCK_BYTES.max(block.bytes.len());
-        if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
+        if block.fill(file, room).map_err(|error| error_text(&error))? == 0 {
             reader.finish().map_err(|error| error.to_string())?;
         }
         loading.loaded_bytes.store(reader.offset(), Ordering::Relaxed);
