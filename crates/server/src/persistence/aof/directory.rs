@@ -94,15 +94,16 @@ impl AofDirectory {
         let parts = unlisted.parts().chain(&unlisted.history);
         let names: Vec<_> = parts.map(|part| part.name.clone()).collect();
         unlisted.history.clear();
+        // One line, because the server's log shows each message in one.
+        let lines = String::from_utf8_lossy(&unlisted.text()).replace('\n', "\\n");
+        let (folder, manifest) = (self.path.display(), self.manifest());
+        let manifest = manifest.display();
         Err(format!(
-            "There are files of a log in {}, but no manifest that says which of them count: {}. Put \
-             the manifest {} back. If it is lost, make a backup of the files and write a manifest; \
-             if all of them count, its lines are:\n{}To begin without these data, move the files \
+            "There are files of a log in {folder}, but no manifest that says which of them count: {}. \
+             Put {manifest} back. If it is lost and all of them count, make a backup of them, and \
+             write it: printf '{lines}' > {manifest}. To begin without these data, move the files \
              away.",
-            self.path.display(),
             names.join(", "),
-            self.manifest().display(),
-            String::from_utf8_lossy(&unlisted.text())
         ))
     }
 
