@@ -17,6 +17,7 @@ use bobbin_server::engine::server::{Server, VERSION};
 use bobbin_server::process::{
     self, check_aof, check_config, check_rdb, crash, shutdown, signals, start,
 };
+use bobbin_server::system::daemon::{self, StartReport};
 use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
@@ -125,10 +126,27 @@ fn is_named(end: &str) -> bool {
 fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let supervisor = host::Supervisor::find(config.supervised(), |name| std::env::var_os(name));
     let daemon = config.daemonize() && !supervisor.is_some();
+    let mut report = None;
     if daemon {
-        host::daemonize()
-            .map_err(|error| format!("Can't become a daemon: {}", error_text(&error)))?;
+        let begun = daemon::daemonize();
+        report =
+            Some(begun.map_err(|error| format!("Can't become a daemon: {}", error_text(&error)))?);
     }
+    let outcome = serve(config, named, &supervisor, &mut report);
+    if let (Err(error), Some(report)) = (&outcome, report) {
+        report.fail(error);
+    }
+    outcome
+}
+
+/// Runs the server in this process. `report`: the process is a daemon, and another one waits for
+/// this.
+fn serve(
+    config: Config,
+    named: &Named,
+    supervisor: &host::Supervisor,
+    report: &mut Option<StartReport>,
+) -> Result<ExitCode, String> {
     // All threads that are started from here on inherit this. No other thread should wait for the
     // end of their turns, whatever they do beside the workers. The same holds for the workers until
     // they know better.
@@ -160,13 +178,16 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     server.load_users(&named.users)?;
     end_on_panic(server);
     crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
-    let pid_file = host::PidFile::write(&server.config, daemon);
-    start::start(server)?;
+    let mut pid_file = None;
+    start::start(server, || {
+        pid_file = host::PidFile::write(&server.config, report.is_some());
+        if let Some(report) = report.take() {
+            report.succeed();
+        }
+    })?;
     supervisor.ready();
-    let code = shutdown::wait_for_end(server, &supervisor)?;
-    if let Some(pid_file) = pid_file {
-        pid_file.remove();
-    }
+    let code = shutdown::wait_for_end(server, supervisor)?;
+    drop(pid_file);
     log::warn!("Bobbin is now ready to exit, bye bye...");
     Ok(code)
 }
