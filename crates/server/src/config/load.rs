@@ -143,9 +143,8 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration that the command line asks for, as far as it can be read, and returns
-    /// one line for each fault: the place, the directive and the reason. Changes nothing and creates
-    /// no file.
+    /// Reads what can be read of the configuration that the command line asks for. Returns a line
+    /// for each fault, with the place, the directive and the reason. Creates no file.
     pub fn check(
         line: &CommandLine,
         stdin: &mut dyn Read,

@@ -1,5 +1,5 @@
-//! `bobbin-server --check-aof`: checks whether a log can be loaded, and repairs it. Its output is that
-//! of the tool of Redis, which people and other tools know.
+//! `bobbin-server --check-aof`: checks whether a log can be loaded, and repairs it. Its output is
+//! that of the tool of Redis, which people and other tools know.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};

@@ -142,7 +142,7 @@ impl AofDirectory {
         Ok(())
     }
 
-    /// The manifest on disk, if there is one that lists files. The error says what is wrong with it.
+    /// The manifest on disk, if there is one that lists files. The error says what is wrong.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
         self.parse(disk::read(self.manifest()))
     }
