@@ -14,7 +14,10 @@ use bobbin_server::engine::acl;
 use bobbin_server::engine::acl::rules::RuleGrammar;
 use bobbin_server::engine::command::Registry;
 use bobbin_server::engine::server::{Server, VERSION};
-use bobbin_server::process::{self, check_aof, check_rdb, crash, shutdown, signals, start};
+use bobbin_server::process::{
+    self, check_aof, check_config, check_rdb, crash, shutdown, signals, start,
+};
+use bobbin_server::system::daemon::{self, StartReport};
 use bobbin_server::system::{host, logging, title};
 
 const USAGE: &str = "\
@@ -27,7 +30,8 @@ Usage: bobbin-server [CONFIGURATION FILE | -] [--OPTION VALUE ...]
 
 The file is in the grammar of redis.conf; `-` reads it from the standard input. Every option of the
 file can be given as `--option value`, and then wins over the file. `bobbin.conf` lists them all.
-`--check-config` starts nothing, and shows all that is wrong. `--check-system` shows what should be
+`--check-config` starts nothing, and shows all that is wrong with the configuration and the files and
+addresses that it names; it takes no port and loads no data. `--check-system` shows what should be
 changed on this machine.
 
 Examples:
@@ -48,7 +52,7 @@ fn main() -> ExitCode {
             print!("{USAGE}");
             return ExitCode::SUCCESS;
         }
-        [first, rest @ ..] if first == b"--check-config" => return check_config(rest),
+        [first, rest @ ..] if first == b"--check-config" => return show_faults(rest),
         [only] if only == b"--check-system" => return check_system(),
         [first, ..] if first == b"--test-memory" => {
             eprintln!(
@@ -87,9 +91,11 @@ fn main() -> ExitCode {
 }
 
 /// Shows what is wrong with a configuration.
-fn check_config(arguments: &[Vec<u8>]) -> ExitCode {
+fn show_faults(arguments: &[Vec<u8>]) -> ExitCode {
     let line = CommandLine::parse(arguments);
-    let faults = Config::check(&line, &mut stdin().lock(), VERSION, &mut Named::default());
+    let mut named = Named::default();
+    let (config, mut faults) = Config::check(&line, &mut stdin().lock(), VERSION, &mut named);
+    faults.extend(check_config::faults(&config, &named.commands, &named.users));
     faults.iter().for_each(|fault| println!("{fault}"));
     match faults.len() {
         0 => println!("The configuration can be used."),
@@ -110,7 +116,7 @@ fn check_system() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Whether the program was called by a name that ends so, as `bobbin-check-rdb`.
+/// Whether the program was called by a name that ends so: a link may be named `redis-check-rdb`.
 fn is_named(end: &str) -> bool {
     let name = std::env::args_os().next().map(PathBuf::from);
     let name = name.as_ref().and_then(|path| path.file_name()?.to_str());
@@ -120,10 +126,27 @@ fn is_named(end: &str) -> bool {
 fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     let supervisor = host::Supervisor::find(config.supervised(), |name| std::env::var_os(name));
     let daemon = config.daemonize() && !supervisor.is_some();
+    let mut report = None;
     if daemon {
-        host::daemonize()
-            .map_err(|error| format!("Can't become a daemon: {}", error_text(&error)))?;
+        let begun = daemon::daemonize();
+        report =
+            Some(begun.map_err(|error| format!("Can't become a daemon: {}", error_text(&error)))?);
     }
+    let outcome = serve(config, named, &supervisor, &mut report);
+    if let (Err(error), Some(report)) = (&outcome, report) {
+        report.fail(error);
+    }
+    outcome
+}
+
+/// Runs the server in this process. `report`: the process is a daemon, and another one waits for
+/// this.
+fn serve(
+    config: Config,
+    named: &Named,
+    supervisor: &host::Supervisor,
+    report: &mut Option<StartReport>,
+) -> Result<ExitCode, String> {
     // All threads that are started from here on inherit this. No other thread should wait for the
     // end of their turns, whatever they do beside the workers. The same holds for the workers until
     // they know better.
@@ -155,13 +178,16 @@ fn run(config: Config, named: &Named) -> Result<ExitCode, String> {
     server.load_users(&named.users)?;
     end_on_panic(server);
     crash::install(server).map_err(|error| format!("Can't prepare for crashes: {error}"))?;
-    let pid_file = host::PidFile::write(&server.config, daemon);
-    start::start(server)?;
+    let mut pid_file = None;
+    start::start(server, || {
+        pid_file = host::PidFile::write(&server.config, report.is_some());
+        if let Some(report) = report.take() {
+            report.succeed();
+        }
+    })?;
     supervisor.ready();
-    let code = shutdown::wait_for_end(server, &supervisor)?;
-    if let Some(pid_file) = pid_file {
-        pid_file.remove();
-    }
+    let code = shutdown::wait_for_end(server, supervisor)?;
+    drop(pid_file);
     log::warn!("Bobbin is now ready to exit, bye bye...");
     Ok(code)
 }

@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bobbin_io::error_text;
-use bobbin_text::nearest;
 
 use super::change::{check_support, read_value, unsupported};
 use super::foreign::{FOREIGN, OBSOLETE};
+use super::hints::{SENTINEL, hinted, is_utf16, shown, unknown, without_mark};
 use super::kind::WRONG_ARITY;
 use super::options::OptionId;
 use super::table::Flags;
-use super::{Config, OPTIONS, UnsupportedDirectives, find, quote, split};
+use super::{Config, UnsupportedDirectives, find, quote, split};
 use crate::base::glob;
 
 /// The longest chain of files that include each other.
@@ -40,7 +40,7 @@ pub trait Directives {
 
 /// Accepts all directives and ignores them.
 #[cfg(test)]
-pub(super) struct NoDirectives;
+pub(crate) struct NoDirectives;
 
 #[cfg(test)]
 impl Directives for NoDirectives {
@@ -143,26 +143,28 @@ impl Config {
         Ok(config)
     }
 
-    /// Reads the configuration that the command line asks for, and returns one line for each fault:
-    /// the place, the directive and the reason. Changes nothing and creates no file.
+    /// Reads what can be read of the configuration that the command line asks for. Returns a line
+    /// for each fault, with the place, the directive and the reason. Creates no file.
     pub fn check(
         line: &CommandLine,
         stdin: &mut dyn Read,
         version: &str,
         directives: &mut dyn Directives,
-    ) -> Vec<String> {
+    ) -> (Self, Vec<String>) {
         let config = Self::new();
         let mut loader = Loader::new(&config, version, directives);
         loader.faults = Some(Vec::new());
         let outcome = loader.read(line, stdin);
         let mut faults = loader.faults.take().unwrap_or_default();
+        faults.sort_by_key(|(number, _)| *number);
+        let mut faults: Vec<_> = faults.into_iter().map(|(_, fault)| fault).collect();
         if let Err(LoadError::Fatal(text) | LoadError::Unreadable(text)) = outcome {
             faults.push(text);
         }
         if let Err(error) = see_log_file(&config, false) {
             faults.push(format!("logfile: Can't open the log file: {error}"));
         }
-        faults
+        (config, faults)
     }
 }
 
@@ -174,13 +176,18 @@ struct Loader<'l> {
     open: Vec<PathBuf>,
     save_seen: bool,
     /// The faults so far, if all of them are wanted; `None` if the first fault is an error.
-    faults: Option<Vec<String>>,
+    /// Each comes with the number of its line among all.
+    faults: Option<Vec<(usize, String)>>,
+    /// How many lines were read, of all sources.
+    lines: usize,
     /// Directives that are not supported. Whether they are errors is known only at the end.
     unsupported: Vec<Unsupported>,
 }
 
 /// A line that this version of Bobbin does not support.
 struct Unsupported {
+    /// Among the lines of all sources.
+    number: usize,
     heading: String,
     place: String,
     line: String,
@@ -249,6 +256,7 @@ impl<'l> Loader<'l> {
             open: Vec::new(),
             save_seen: false,
             faults: None,
+            lines: 0,
             unsupported: Vec::new(),
         }
     }
@@ -277,7 +285,7 @@ impl<'l> Loader<'l> {
     /// Skips unsupported lines if that is wanted and harmless; otherwise reports them.
     fn judge_unsupported(&mut self) -> Result<(), LoadError> {
         let passes = self.config.unsupported_directives() == UnsupportedDirectives::Warn;
-        for Unsupported { heading, place, line, reason, is_harmless } in
+        for Unsupported { number, heading, place, line, reason, is_harmless } in
             std::mem::take(&mut self.unsupported)
         {
             if passes && is_harmless {
@@ -289,14 +297,16 @@ impl<'l> Loader<'l> {
                 (false, true) => "\nWith 'unsupported-directives warn' it is passed over",
                 _ => "",
             };
-            self.wrong(&heading, &place, &line, &format!("{reason}{hint}"))?;
+            self.wrong(number, &heading, &place, &line, &format!("{reason}{hint}"))?;
         }
         Ok(())
     }
 
-    /// Reports a wrong line: as an error, or as one of the faults.
+    /// Reports a wrong line: as an error, or as one of the faults. `number` counts all lines of all
+    /// sources.
     fn wrong(
         &mut self,
+        number: usize,
         heading: &str,
         place: &str,
         line: &str,
@@ -307,16 +317,17 @@ impl<'l> Loader<'l> {
             return Err(LoadError::Fatal(text));
         };
         let reason = reason.replace('\n', ". ");
-        faults.push(format!("{place}: '{line}': {reason}"));
+        faults.push((number, format!("{place}: '{line}': {reason}")));
         Ok(())
     }
 
     fn read_text(&mut self, source: &ConfigSource<'_>, text: &[u8]) -> Result<(), LoadError> {
-        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        for (number, line) in (1..).zip(without_mark(text).split(|byte| *byte == b'\n')) {
             let line = trim(line);
+            self.lines += 1;
             let reason = match self.read_line(line) {
                 Ok(()) => continue,
-                Err(LineError::Reason(reason)) => reason,
+                Err(LineError::Reason(reason)) => hinted(reason, line),
                 Err(LineError::Reported(LoadError::Unreadable(reason)))
                     if self.faults.is_some() =>
                 {
@@ -327,15 +338,16 @@ impl<'l> Loader<'l> {
                     self.unsupported.push(Unsupported {
                         heading: source.heading(number),
                         place: source.place(number),
-                        line: String::from_utf8_lossy(line).into_owned(),
+                        line: shown(line),
+                        number: self.lines,
                         reason,
                         is_harmless,
                     });
                     continue;
                 }
             };
-            let shown = String::from_utf8_lossy(line);
-            self.wrong(&source.heading(number), &source.place(number), &shown, &reason)?;
+            let heading = source.heading(number);
+            self.wrong(self.lines, &heading, &source.place(number), &shown(line), &reason)?;
         }
         Ok(())
     }
@@ -363,8 +375,7 @@ impl<'l> Loader<'l> {
             (b"user", [_, ..]) => Ok(self.directives.user(values)?),
             // Without the modules, data that they have stored in files could not be loaded.
             (b"loadmodule", [_, ..]) => Err(lacks("loadmodule", false)),
-            (b"sentinel", []) => Err(lacks("sentinel", false)),
-            (b"sentinel", _) => Err("sentinel directive while not in sentinel mode".into()),
+            (b"sentinel", _) => Err(SENTINEL.into()),
             (name, []) if name.contains(&b'.') => {
                 Err("Module config specified without value".into())
             }
@@ -481,30 +492,17 @@ fn foreign(name: &[u8]) -> Option<&'static (&'static str, &'static str)> {
     FOREIGN.iter().find(|(known, _)| known.as_bytes() == name)
 }
 
-/// The error for a line that begins with an unknown word.
-fn unknown(name: &[u8]) -> String {
-    let reason = "Bad directive or wrong number of arguments";
-    let name = String::from_utf8_lossy(name);
-    if name.starts_with('-') {
-        return format!("{reason}\nOptions are given as '--name value'; --help shows more.");
-    }
-    let options = OPTIONS.iter().map(|row| row.name);
-    let names = options.chain(DIRECTIVES).chain(OBSOLETE.iter().copied());
-    nearest(&name, names)
-        .map_or_else(|| reason.to_owned(), |known| format!("{reason}\nDid you mean '{known}'?"))
-}
-
-/// Directives that are not options.
-const DIRECTIVES: [&str; 4] = ["include", "rename-command", "user", "loadmodule"];
-
 fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
-    std::fs::read(path).map_err(|error| {
-        LoadError::Unreadable(format!(
-            "Fatal error, can't open config file '{}': {}",
-            path.display(),
-            error_text(&error)
-        ))
-    })
+    let shown = path.display();
+    let text = std::fs::read(path).map_err(|error| {
+        let why = error_text(&error);
+        LoadError::Unreadable(format!("Fatal error, can't open config file '{shown}': {why}"))
+    })?;
+    if is_utf16(&text) {
+        let text = format!("Fatal error, config file '{shown}' is in UTF-16. Save it in UTF-8.");
+        return Err(LoadError::Unreadable(text));
+    }
+    Ok(text)
 }
 
 fn trim(line: &[u8]) -> &[u8] {

@@ -17,6 +17,7 @@ mod choice;
 mod classes;
 pub mod document;
 mod foreign;
+mod hints;
 mod kind;
 mod load;
 mod memory;
@@ -32,7 +33,10 @@ use options::COUNT;
 pub use change::{Apply, Barred, ConfigError, Selection};
 pub use choice::*;
 pub use classes::Classes;
+pub use hints::without_mark;
 pub use kind::{OptionKind, OptionValue};
+#[cfg(test)]
+pub(crate) use load::NoDirectives;
 pub use load::{CommandLine, Directives, LoadError};
 pub use options::{IO_THREADS_MAX, OPTIONS, OptionId};
 pub use special::OutputLimit;

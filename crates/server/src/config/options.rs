@@ -386,7 +386,7 @@ options! {
             Neutral("clients are served by other threads while a file is loaded"), flags HIDDEN;
         /// Refuse writes after a snapshot failed.
         stop_writes_on_bgsave_error = yes_no(true) => Full;
-        /// Log every write to a file.
+        /// Log every write to a file. A log that is new begins with the keys of `dbfilename`.
         appendonly = yes_no(false) => Full, flags AFTER_LOADING, then Log;
         /// Name the files of the log begin with.
         appendfilename = text("appendonly.aof", log_name) => Full, flags IMMUTABLE;

@@ -1,5 +1,5 @@
-//! `bobbin-check-aof`, also as `bobbin-server --check-aof`: checks whether a log can be loaded, and
-//! repairs it. Its output is that of Redis's tool, which people and other tools know.
+//! `bobbin-server --check-aof`: checks whether a log can be loaded, and repairs it. Its output is
+//! that of the tool of Redis, which people and other tools know.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -12,12 +12,12 @@ use super::check_rdb::examine;
 use crate::persistence::aof::reader::is_rdb;
 use crate::persistence::aof::{AofDirectory, AofFault, AofItem, AofReader, Manifest};
 
-/// Runs `bobbin-check-aof`. `arguments` are those behind the program's name.
+/// Runs `bobbin-server --check-aof`. `arguments` are those behind that.
 pub fn main(arguments: &[Vec<u8>], input: &mut impl BufRead) -> ExitCode {
     let Some((mode, file)) = CheckMode::parse(arguments) else {
         println!(
             "Usage: bobbin-server --check-aof [--fix|--truncate-to-timestamp $timestamp] \
-             <file.manifest|file.aof> (or bobbin-check-aof ...)"
+             <file.manifest|file.aof>"
         );
         return ExitCode::FAILURE;
     };
@@ -253,7 +253,7 @@ impl<I: BufRead> Check<'_, I> {
             return Err(format!(
                 "Failed to truncate AOF {name} to timestamp {limit} to offset {good} because it is not the last file.\n\
                  If you insist, please delete all files after this file according to the manifest file and delete the \
-                 corresponding records in manifest file manually. Then re-run bobbin-check-aof."
+                 corresponding records in manifest file manually. Then re-run bobbin-server --check-aof."
             ));
         }
         truncate(file.path, good).map_err(|error| {

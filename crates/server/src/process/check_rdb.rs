@@ -27,9 +27,7 @@ struct RdbFindings {
 /// Runs the program. Its argument is the file's name.
 pub fn main(arguments: &[Vec<u8>]) -> ExitCode {
     let [path] = arguments else {
-        eprintln!(
-            "Usage: bobbin-server --check-rdb <rdb-file-name> (or bobbin-check-rdb <rdb-file-name>)"
-        );
+        eprintln!("Usage: bobbin-server --check-rdb <rdb-file-name>");
         return ExitCode::FAILURE;
     };
     if run(Path::new(OsStr::from_bytes(path))) { ExitCode::SUCCESS } else { ExitCode::FAILURE }

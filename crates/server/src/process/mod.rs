@@ -2,6 +2,7 @@
 
 mod announce;
 pub mod check_aof;
+pub mod check_config;
 pub mod check_rdb;
 pub mod crash;
 #[cfg(test)]

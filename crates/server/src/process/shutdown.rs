@@ -291,7 +291,8 @@ fn end_files(server: &'static Server) {
 
 /// How an administrator ends a server that cannot save.
 const HOW_TO_END: &str = "To end the server without what changed since the last snapshot, say \
-    SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set shutdown-on-sigterm to nosave and send SIGTERM again.";
+    SHUTDOWN NOSAVE or SHUTDOWN FORCE, or set shutdown-on-sigterm to nosave and send SIGTERM again \
+    (for SIGINT, which Ctrl-C sends, it is shutdown-on-sigint).";
 
 /// How long to wait for a script that has written, before the log says so. In tests no script goes
 /// on meanwhile.

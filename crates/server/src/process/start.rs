@@ -93,8 +93,8 @@ pub fn create(config: Config, renamed: &[(Vec<u8>, Vec<u8>)]) -> Result<&'static
 }
 
 /// Starts the workers and the listening sockets, and loads the data. Clients are served from then
-/// on.
-pub fn start(server: &'static Server) -> Result<(), String> {
+/// on. `listens` is called between the two.
+pub fn start(server: &'static Server, listens: impl FnOnce()) -> Result<(), String> {
     server.follow_config();
     signals::watch_signals(server)?;
     watchdog::follow_watchdog(server)?;
@@ -127,6 +127,7 @@ pub fn start(server: &'static Server) -> Result<(), String> {
         .map_err(|error| format!("Can't start the acceptor: {}", error_text(&error)))?;
     announce::announce(server, &acceptor.addresses());
     *server.acceptor.lock() = Some(acceptor);
+    listens();
     let loaded = if server.config.appendonly() {
         aof::start_log(server)
     } else {
@@ -176,7 +177,7 @@ pub fn prepare_host(config: &Config) -> Result<Vec<String>, String> {
 }
 
 /// The driver that `io-driver` names, or the best one available.
-fn choose_driver(config: &Config) -> Result<DriverKind, String> {
+pub(super) fn choose_driver(config: &Config) -> Result<DriverKind, String> {
     let asked = match config.io_driver() {
         IoDriver::Auto => {
             let (kind, refused) = DriverKind::best();

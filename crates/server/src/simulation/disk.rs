@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -458,6 +459,17 @@ pub fn is_plain(path: &Path) -> io::Result<Option<bool>> {
         }
         None => system::is_plain(path),
     }
+}
+
+pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
+    let Some(disk) = Disk::current() else { return system::names(directory) };
+    let directory = disk.resolve(directory);
+    let state = disk.0.lock();
+    if state.names.get(&directory) != Some(&Node::Directory) {
+        return Err(Errno::NOENT.into());
+    }
+    let inside = state.names.keys().filter(|path| path.parent() == Some(&directory));
+    Ok(inside.filter_map(|path| path.file_name().map(OsString::from)).collect())
 }
 
 pub fn append_to(path: &Path, mode: u32) -> io::Result<File> {

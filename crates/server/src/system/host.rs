@@ -1,5 +1,5 @@
 //! The machine around the server: checks at start that say what to change, the limit on open files,
-//! and the ways of being a service (daemon, process id file, supervision, readiness to be killed).
+//! and the ways of being a service (process id file, supervision, readiness to be killed).
 
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
@@ -199,35 +199,15 @@ fn room(clients: u64, reserved: u64, limit: u64) -> OpenFiles {
     }
 }
 
-/// Goes on in the background: the caller's process ends, and a child without a terminal takes over.
-/// Must come before any thread is started.
-pub fn daemonize() -> io::Result<()> {
-    io::stdout().flush()?;
-    // SAFETY: the process has one thread, so the child has all there was, and no lock is held by a
-    // thread it lacks.
-    match unsafe { libc::fork() } {
-        -1 => return Err(io::Error::last_os_error()),
-        0 => {}
-        // SAFETY: ends this process without running what belongs to the child too. It takes no
-        // pointers.
-        _parent => unsafe { libc::_exit(0) },
-    }
-    rustix::process::setsid()?;
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdin(&null)?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
-    Ok(())
-}
-
-/// The file that holds the process id while the server runs.
+/// The file that holds the process id while the server runs. It goes with this value.
 pub struct PidFile {
     path: PathBuf,
 }
 
 impl PidFile {
     /// Writes the file if the configuration or being a daemon asks for one. Failing to is a
-    /// warning.
+    /// warning. The caller listens already: a server that cannot start must not overwrite the file
+    /// of the one that has its port.
     pub fn write(config: &Config, is_daemon: bool) -> Option<Self> {
         let name = config.pidfile();
         let path = match &name[..] {
@@ -248,9 +228,15 @@ impl PidFile {
             }
         }
     }
+}
 
-    /// For an orderly end.
-    pub fn remove(self) {
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+        if text.trim_end() != std::process::id().to_string() {
+            // Another server has written its own.
+            return;
+        }
         log::info!("Removing the pid file.");
         if let Err(error) = std::fs::remove_file(&self.path) {
             log::debug!("Can't remove the pid file: {error}");
@@ -472,8 +458,13 @@ mod tests {
         let config = Config::load(&line, &mut &b""[..], "1", &mut NoDirectives).unwrap();
         let file = PidFile::write(&config, false).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
-        file.remove();
+        drop(file);
         assert!(!path.exists());
+        let file = PidFile::write(&config, false).unwrap();
+        std::fs::write(&path, "1\n").unwrap();
+        drop(file);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n", "it is of another server");
+        std::fs::remove_file(path).unwrap();
     }
 
     #[test]

@@ -19,7 +19,8 @@ pub fn listeners(server: &Server) -> Result<Vec<Listener>, String> {
         let path = Path::new(OsStr::from_bytes(&path));
         let permission = server.config.unixsocketperm() as u32;
         let group = server.config.unixsocketgroup();
-        let unix = Listener::unix(path, &group, permission, backlog).map_err(|e| e.to_string())?;
+        let unix = Listener::unix(path, &group, permission, backlog)
+            .map_err(|error| format!("{error} ({})", path.display()))?;
         listeners.push(unix);
     }
     if listeners.is_empty() {

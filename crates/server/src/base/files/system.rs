@@ -1,6 +1,7 @@
 //! The disk, as the system provides it. Tests may put another disk in its place
 //! (`simulation/disk.rs`), so code that writes data uses only these functions.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 pub use std::fs::{File, create_dir, read, remove_file, rename};
 use std::io;
@@ -55,6 +56,15 @@ pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
 
 pub fn open(path: &Path) -> io::Result<File> {
     File::open(path)
+}
+
+/// The names in a directory, sorted.
+pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)?
+        .map(|entry| entry.map(|entry| entry.file_name()))
+        .collect::<io::Result<_>>()?;
+    names.sort();
+    Ok(names)
 }
 
 /// The length of a file in bytes.

@@ -121,7 +121,7 @@ fn reports_the_line_with_valkeys_texts() {
         ("PORT \"70000\"", "argument must be between 0 and 65535 inclusive"),
         ("save 1", "Invalid save parameters"),
         ("save \"1 2 3\"", "Invalid save parameters"),
-        ("sentinel monitor a", "sentinel directive while not in sentinel mode"),
+        ("sentinel monitor a", SENTINEL),
         ("include", "Bad directive or wrong number of arguments"),
         ("rename-command nope bar", "No such command in rename-command"),
         ("rename-command ping", "Bad directive or wrong number of arguments"),
@@ -233,7 +233,7 @@ fn a_check_shows_all_that_is_wrong() {
     ]);
     let check = |arguments: &[&str]| {
         let mut renames = Renames(Vec::new());
-        Config::check(&line(arguments), &mut &b""[..], "9.1.2", &mut renames)
+        Config::check(&line(arguments), &mut &b""[..], "9.1.2", &mut renames).1
     };
     let file = |name: &str| path.join(name).to_str().unwrap().to_owned();
     let (main, more) = (file("main.conf"), file("more.conf"));
@@ -271,7 +271,7 @@ fn what_cannot_be_followed_is_passed_over_where_that_is_wanted() {
     let (good, bad) = (file("redis.conf"), file("bad.conf"));
     let warn = ["--unsupported-directives", "warn"];
     let check = |arguments: &[&str]| {
-        Config::check(&line(arguments), &mut &b""[..], "1", &mut Renames(Vec::new()))
+        Config::check(&line(arguments), &mut &b""[..], "1", &mut Renames(Vec::new())).1
     };
     let faults = check(&[&good]);
     assert_eq!(faults.len(), 3, "{faults:?}");
@@ -340,7 +340,7 @@ fn includes_end() {
     let LoadError::Fatal(text) = error else { panic!("{error:?}") };
     assert!(text.ends_with("a.conf': it is being read already\n"), "{text}");
     let check =
-        |file| Config::check(&line(&[file]), &mut &b""[..], "9.1.2", &mut Renames(Vec::new()));
+        |file| Config::check(&line(&[file]), &mut &b""[..], "9.1.2", &mut Renames(Vec::new())).1;
     let faults = check(file.to_str().unwrap());
     let [fault] = &faults[..] else { panic!("{faults:?}") };
     assert!(fault.contains("b.conf:1: 'include ") && fault.ends_with("read already"), "{fault}");

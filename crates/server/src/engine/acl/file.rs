@@ -74,7 +74,7 @@ pub fn load(
         let why = error_text(&error);
         format!("Error loading ACLs, opening file '{shown_path}': {why}")
     })?;
-    parse(&text, &shown_path, grammar, identity)
+    parse(config::without_mark(&text), &shown_path, grammar, identity)
 }
 
 /// Reads the text of a file. `path` is for error messages.
@@ -182,6 +182,18 @@ mod tests {
         let words = config::split(&line).unwrap();
         let words: Vec<&[u8]> = words.iter().skip(1).map(Vec::as_slice).collect();
         assert_eq!(read_user(&words, 1, &grammar).unwrap().describe(), user.describe());
+    }
+
+    #[test]
+    fn a_mark_of_utf8_before_a_file_is_passed_over() {
+        let registry = Registry::new(&crate::process::families(), &[]).unwrap();
+        let grammar = RuleGrammar { commands: registry.facts(), all_channels: false };
+        let name = format!("bobbin-marked-{}.acl", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, "\u{feff}user alice on ~* +get\n").unwrap();
+        let users = load(path.as_os_str().as_bytes(), &grammar, &mut |_| 1).unwrap();
+        assert!(users.contains_key(&b"alice"[..]));
+        std::fs::remove_file(path).unwrap();
     }
 
     /// Both kinds of files read back as the same users, whatever names, patterns and passwords ACL

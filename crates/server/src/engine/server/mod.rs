@@ -43,6 +43,7 @@ pub use self::end::{EndRequest, Meanwhile, ServerEnd};
 pub use self::errors::ErrorStats;
 pub use self::parts::ServerParts;
 pub use self::switches::{Switch, Switches};
+pub use self::users::USERS_TWICE;
 pub use self::workers::{WorkerHandle, WorkerPlace, Workers};
 
 /// The version of Bobbin.

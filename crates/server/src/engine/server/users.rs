@@ -15,15 +15,17 @@ use crate::engine::clients::ClientInfo;
 const NOBODY: u64 = 0;
 
 /// Changes of users. The gate is held, or no client is connected yet.
+/// The error of a configuration with users in two places.
+pub const USERS_TWICE: &str = "Users are defined in the configuration file and in the file of aclfile. Keep them in \
+     one of the two: else nobody can tell which rules hold.";
+
 impl Server {
     /// Loads the users at start: from the configuration file (`lines` has the words behind `user`
     /// of each line), or from `aclfile`.
     pub fn load_users(&self, lines: &[Vec<Vec<u8>>]) -> Result<(), String> {
         let path = self.config.aclfile();
         if !path.is_empty() && !lines.is_empty() {
-            return Err("Users are defined in the configuration file and in the file of aclfile. Keep them in one of \
-                        the two: else nobody can tell which rules hold."
-                .into());
+            return Err(USERS_TWICE.into());
         }
         if !path.is_empty() {
             return self

@@ -67,9 +67,74 @@ impl AofDirectory {
         }
     }
 
+    /// Makes the directory, and a manifest that lists no files if there is none. So a file of the
+    /// log never lies in the directory without a manifest, wherever the process ends. Fails if such
+    /// files are there already: they may be all that is left of somebody's data.
+    pub fn begin(&self) -> io::Result<()> {
+        self.create()?;
+        if self.has_manifest()? {
+            return Ok(());
+        }
+        self.check_unlisted().map_err(io::Error::other)?;
+        self.persist(&Manifest::default())
+    }
+
+    /// Checks that no manifest is missing: that there is one, or no file of a log with contents.
+    pub fn check_unlisted(&self) -> Result<(), String> {
+        let mut unlisted = self.unlisted().map_err(|error| {
+            format!(
+                "Can't look for files of a log in {}: {}",
+                self.path.display(),
+                error_text(&error)
+            )
+        })?;
+        if unlisted.is_empty() {
+            return Ok(());
+        }
+        let parts = unlisted.parts().chain(&unlisted.history);
+        let names: Vec<_> = parts.map(|part| part.name.clone()).collect();
+        unlisted.history.clear();
+        // One line, because the server's log shows each message in one.
+        let lines = String::from_utf8_lossy(&unlisted.text()).replace('\n', "\\n");
+        let (folder, manifest) = (self.path.display(), self.manifest());
+        let manifest = manifest.display();
+        Err(format!(
+            "There are files of a log in {folder}, but no manifest that says which of them count: {}. \
+             Put {manifest} back. If it is lost and all of them count, make a backup of them, and \
+             write it: printf '{lines}' > {manifest}. To begin without these data, move the files \
+             away.",
+            names.join(", "),
+        ))
+    }
+
+    /// The files of a log that have contents, if there is no manifest that could list them.
+    fn unlisted(&self) -> io::Result<Manifest> {
+        let mut unlisted = Manifest::default();
+        if self.has_manifest()? {
+            return Ok(unlisted);
+        }
+        let names = match disk::names(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(unlisted),
+            names => names?,
+        };
+        for name in names.iter().filter_map(|name| name.to_str()) {
+            let path = self.file(name);
+            if disk::is_plain(&path)? == Some(true)
+                && disk::open(&path).and_then(|file| disk::length(&file))? > 0
+            {
+                unlisted.add_named(&self.prefix, name);
+            }
+        }
+        Ok(unlisted)
+    }
+
+    fn has_manifest(&self) -> io::Result<bool> {
+        disk::is_plain(&self.manifest()).map(|found| found.is_some())
+    }
+
     /// Makes the directory, and checks that the log's files can be made in it.
     pub fn prepare(&self) -> io::Result<()> {
-        self.create()?;
+        self.begin()?;
         for path in [self.temporary_increment(), self.temporary_base()] {
             files::create_anew(&path, DATA_MODE)?;
             disk::remove_file(&path)?;
@@ -77,7 +142,7 @@ impl AofDirectory {
         Ok(())
     }
 
-    /// The manifest on disk, if there is one. The error says what is wrong with it.
+    /// The manifest on disk, if there is one that lists files. The error says what is wrong.
     pub fn load(&self) -> Result<Option<Manifest>, String> {
         self.parse(disk::read(self.manifest()))
     }
@@ -112,7 +177,8 @@ impl AofDirectory {
             }
         };
         let parsed = Manifest::parse(&bytes);
-        parsed.map(Some).map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
+        let listing = parsed.map(|manifest| (!manifest.is_empty()).then_some(manifest));
+        listing.map_err(|fault| format!("*** FATAL AOF MANIFEST FILE ERROR ***\n{fault}"))
     }
 
     /// Replaces the manifest on disk in one step. The directory is synced first, because the names
@@ -123,6 +189,17 @@ impl AofDirectory {
         file.write_all(&manifest.text())?;
         self.sync()?;
         files::publish(&file, &temporary, &self.manifest())
+    }
+
+    /// Keeps a log that another one replaces, which begins with `base`. Its manifest gets another
+    /// name; the caller syncs the directory. Returns the names of all that is kept.
+    pub fn keep(&self, log: &Manifest, base: &str) -> io::Result<String> {
+        let path = self.file(&format!("before-{base}{MANIFEST_SUFFIX}"));
+        let mut file = files::create_anew(&path, DATA_MODE)?;
+        file.write_all(&log.text())?;
+        file.sync_all()?;
+        let names: Vec<_> = log.parts().map(|part| part.name.as_str()).collect();
+        Ok(format!("{} with {}", path.display(), names.join(", ")))
     }
 
     /// Cleans up after a manifest that could not be persisted. The files that only it lists are
@@ -205,6 +282,7 @@ impl AofDirectory {
 
     /// Takes over a log of a single file in the working directory, if there is one and no manifest.
     pub fn take_over_single_file(&self) -> Result<Option<Manifest>, String> {
+        self.check_unlisted()?;
         let (single, new) = (self.single_file(), self.file(&self.prefix));
         if !single.is_file() {
             return Ok(None);
@@ -234,6 +312,13 @@ impl AofDirectory {
             self.path.file_name().unwrap_or_default().display()
         );
         Ok(Some(manifest))
+    }
+}
+
+/// The path that the names of all files begin with.
+impl std::fmt::Display for AofDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.file(&self.prefix).display().fmt(f)
     }
 }
 

@@ -33,11 +33,20 @@ pub(super) fn load_and_open(server: &'static Server) -> Result<(File, LogPlace),
     };
     let mut manifest = found.unwrap_or_default();
     let (place, database) = load_all(server, &directory, &manifest)?;
+    if manifest.is_empty() {
+        // The log is new to this data. Its base will have the keys of the snapshot, which the next
+        // snapshot would otherwise lose.
+        log::info!("There is no log yet: it begins with the keys of the snapshot, if there is one");
+        if !load::load_for_log(server)? {
+            return Err("the server ends".to_owned());
+        }
+    }
     if let Some(position) = place.position(database) {
         Persistence::of(server).loading.set_position(position);
     }
-    let file = open_last(server, &directory, &mut manifest)
-        .map_err(|error| format!("Can't open the append-only file: {}", error_text(&error)))?;
+    let file = open_last(server, &directory, &mut manifest).map_err(|error| {
+        format!("Can't open the append-only file {directory}: {}", error_text(&error))
+    })?;
     *Aof::of(server).manifest.lock() = manifest;
     Ok((file, place))
 }
@@ -51,7 +60,9 @@ pub(super) fn load_again(server: &'static Server) -> Result<(), String> {
         *known = directory.load()?.ok_or("There is no manifest")?;
         known.clone()
     };
-    load_all(server, &directory, &manifest).map(drop)
+    load_all(server, &directory, &manifest)?;
+    Aof::of(server).is_unloaded.store(false, Ordering::SeqCst);
+    Ok(())
 }
 
 /// Opens the last increment, or makes the first one.
@@ -60,13 +71,16 @@ fn open_last(
     directory: &AofDirectory,
     manifest: &mut Manifest,
 ) -> std::io::Result<File> {
-    directory.create()?;
+    directory.begin()?;
     let found = manifest.clone();
     if manifest.base.is_none() && manifest.increments.is_empty() {
         let form = BaseForm::of(server);
         let name = manifest.replace_base(directory.prefix(), form.extension(), None);
         log::info!("Creating AOF base file {name} on server start");
-        rewrite::write_base(server, contents(server)?, &directory.file(&name), form)?;
+        let bytes = rewrite::write_base(server, contents(server)?, &directory.file(&name), form)?;
+        let figures = &Aof::of(server).figures;
+        figures.size.fetch_add(bytes, Ordering::Relaxed);
+        figures.base_size.store(bytes, Ordering::Relaxed);
     }
     let file = match manifest.increments.last() {
         Some(part) => {
@@ -92,7 +106,7 @@ fn open_last(
     Ok(file)
 }
 
-/// The current contents of the keyspace, usually none.
+/// The current contents of the keyspace: those of a snapshot, or none.
 fn contents(server: &'static Server) -> std::io::Result<Contents> {
     let data = Data::new(&server.keyspace, &server.gate, 0);
     let mut data = data.ok_or_else(|| std::io::Error::other("too many threads"))?;
@@ -192,7 +206,8 @@ fn load_file(
         Err(AofFault::Format(what)) => {
             return Err(format!(
                 "Bad file format reading the append only file {name}: {what}. Make a backup of your AOF file, \
-                 then use bobbin-check-aof --fix <filename.manifest>"
+                 then use {}",
+                mending(server)
             ));
         }
         Err(AofFault::Io(error)) => {
@@ -266,8 +281,9 @@ fn truncate(
     if !server.config.aof_load_truncated() {
         return Err(format!(
             "Unexpected end of file reading the append only file {name}. You can: 1) Make a backup of your AOF \
-             file, then use bobbin-check-aof --fix <filename.manifest>. 2) Alternatively you can set the \
-             'aof-load-truncated' configuration option to yes and restart the server."
+             file, then use {}. 2) Alternatively you can set the \
+             'aof-load-truncated' configuration option to yes and restart the server.",
+            mending(server)
         ));
     }
     log::warn!("!!! Warning: short read while loading the AOF file {name}!!!");
@@ -276,6 +292,12 @@ fn truncate(
         .map_err(|error| format!("Error truncating the AOF file {name}: {}", error_text(&error)))?;
     log::warn!("AOF {name} loaded anyway because aof-load-truncated is enabled");
     Ok(())
+}
+
+/// The command that mends the log.
+fn mending(server: &Server) -> String {
+    let manifest = AofDirectory::of(&server.config).manifest();
+    format!("bobbin-server --check-aof --fix {}", manifest.display())
 }
 
 fn kind_of(name: &str) -> &'static str {

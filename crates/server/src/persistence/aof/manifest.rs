@@ -42,6 +42,9 @@ pub struct ManifestFault {
 /// written.
 const SEQUENCE_MAX: u64 = i64::MAX as u64 / 2;
 
+/// The text of a manifest that lists no files.
+const NO_FILES: &[u8] = b"# The log has no files yet.\n";
+
 /// Redis's limit for a line, including its end.
 const LINE_MAX: usize = 1024;
 
@@ -129,7 +132,44 @@ impl Manifest {
         for (part, kind) in bases.chain(history).chain(increments) {
             text.extend_from_slice(&part.line(kind));
         }
-        text
+        // A manifest without any line would be refused.
+        if text.is_empty() { NO_FILES.to_vec() } else { text }
+    }
+
+    /// Whether the manifest lists no file at all.
+    pub fn is_empty(&self) -> bool {
+        self.parts().next().is_none() && self.history.is_empty()
+    }
+
+    /// Adds a file that a name says to be of this log. Returns whether it does.
+    pub fn add_named(&mut self, prefix: &str, name: &str) -> bool {
+        let (sequence, kind) = if name == prefix {
+            // A log of a single file that was taken over.
+            (1, "base.aof")
+        } else {
+            let numbered = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.'));
+            let parts = numbered.and_then(|rest| rest.split_once('.'));
+            let Some((number, kind)) = parts else { return false };
+            let Ok(sequence) = number.parse() else { return false };
+            (sequence, kind)
+        };
+        let part = AofFile { name: name.to_owned(), sequence };
+        match kind {
+            "base.rdb" | "base.aof" => {
+                // Of several bases the last one counts.
+                if self.base.as_ref().is_none_or(|known| known.sequence < sequence) {
+                    self.history.extend(self.base.replace(part));
+                } else {
+                    self.history.push(part);
+                }
+            }
+            "incr.aof" => {
+                let at = self.increments.partition_point(|known| known.sequence < sequence);
+                self.increments.insert(at, part);
+            }
+            _ => return false,
+        }
+        true
     }
 
     /// A manifest whose base is a log of a single file, as Redis wrote before version 7.
@@ -158,6 +198,16 @@ impl Manifest {
         let name = format!("{prefix}.{}.incr.aof", self.increment_sequence);
         self.increments.push(AofFile { name: name.clone(), sequence: self.increment_sequence });
         name
+    }
+
+    /// Takes all files out. Their names are not given again.
+    pub fn take_files(&mut self) -> Self {
+        let numbers = Self {
+            base_sequence: self.base_sequence,
+            increment_sequence: self.increment_sequence,
+            ..Self::default()
+        };
+        std::mem::replace(self, numbers)
     }
 
     /// Never again gives a name that `other` has given: that manifest may be on disk.
@@ -209,6 +259,8 @@ mod tests {
                         file a.aof.3.incr.aof seq 3 type i\n";
         assert_eq!(text, expected);
         assert_eq!(Manifest::parse(expected.as_bytes()).unwrap(), manifest);
+        let none = Manifest::default();
+        assert_eq!(Manifest::parse(&none.text()), Ok(none));
         let odd = "# a remark\nfile \"a b\\x41.aof\" seq 1 type b extra 7\n";
         let odd = Manifest::parse(odd.as_bytes()).unwrap();
         assert_eq!(odd.text(), b"file \"a bA.aof\" seq 1 type b\n");

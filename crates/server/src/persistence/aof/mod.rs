@@ -53,6 +53,8 @@ use crate::persistence::Persistence;
 pub struct Aof {
     /// The manifest as it is on disk.
     manifest: Mutex<Manifest>,
+    /// The manifest lists a log that the server did not load, so another log does not replace it.
+    is_unloaded: AtomicBool,
     orders: Mutex<Vec<WriterOrder>>,
     has_orders: AtomicBool,
     /// Set once there is something to write. A thread that locks the writer takes no further locks
@@ -286,12 +288,15 @@ pub fn start_log(server: &'static Server) -> Result<bool, String> {
 }
 
 /// Starts without a log, as `appendonly` says, but reads the manifest of the log on disk. So the
-/// files of that log are not overwritten, and it stays valid until a new base replaces it.
+/// files of that log are not overwritten, and it stays valid until there is a new base. Then it is
+/// kept under another name, because its data was not loaded.
 pub fn start_without_log(server: &'static Server) -> Result<(), String> {
     let directory = AofDirectory::of(&server.config);
     if let Some(mut manifest) = directory.find()? {
         rewrite::collect_history(server, &directory, &mut manifest);
-        *Aof::of(server).manifest.lock() = manifest;
+        let aof = Aof::of(server);
+        *aof.manifest.lock() = manifest;
+        aof.is_unloaded.store(true, Ordering::SeqCst);
     }
     Ok(())
 }
@@ -305,8 +310,9 @@ pub fn switch_log(server: &'static Server, data: &mut Data, within: bool) -> Res
         return Ok(());
     }
     if on {
-        AofDirectory::of(&server.config).prepare().map_err(|error| {
-            log::warn!("Can't create the files of the log: {}", error_text(&error));
+        let directory = AofDirectory::of(&server.config);
+        directory.prepare().map_err(|error| {
+            log::warn!("Can't create the files of the log {directory}: {}", error_text(&error));
             "Unable to turn on AOF. Check server logs.".to_owned()
         })?;
         need_writer(server)?;

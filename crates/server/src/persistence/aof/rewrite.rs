@@ -352,7 +352,8 @@ fn publish(
     let aof = Aof::of(server);
     let mut manifest = aof.manifest.lock();
     let mut new = manifest.clone();
-    directory.create()?;
+    directory.begin()?;
+    let unloaded = aof.is_unloaded.load(Ordering::SeqCst).then(|| new.take_files());
     let from = match &rotated {
         Rotated::Increment(name) => Some(name.as_str()),
         Rotated::Temporary | Rotated::None => None,
@@ -364,10 +365,21 @@ fn publish(
     // used again: that manifest would then combine a later base with an increment whose changes the
     // base holds already.
     manifest.pass_over(&new);
-    let named = name_files(server, directory, &base, increment.as_deref());
-    if let Err(error) = named.and_then(|()| directory.persist(&new)) {
-        directory.give_up(&new, &mut manifest);
-        return Err(error);
+    let named = name_files(server, directory, &base, increment.as_deref())
+        .and_then(|()| unloaded.as_ref().map(|log| directory.keep(log, &base)).transpose());
+    let kept = match named.and_then(|kept| directory.persist(&new).map(|()| kept)) {
+        Ok(kept) => kept,
+        Err(error) => {
+            directory.give_up(&new, &mut manifest);
+            return Err(error);
+        }
+    };
+    aof.is_unloaded.store(false, Ordering::SeqCst);
+    if let Some(kept) = kept {
+        log::warn!(
+            "The log that was there is kept, because this server did not load it: {kept}. Remove \
+             these files if nobody needs that data."
+        );
     }
     let figures = &aof.figures;
     let size = bytes + figures.increment_size.load(Ordering::Relaxed);

@@ -82,6 +82,17 @@ pub struct Loaded {
 /// then on, also after this returns. `false`: the server was told to end meanwhile. The error says
 /// why the file cannot be loaded.
 pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
+    load_named(server, true)
+}
+
+/// Loads that snapshot for a log that begins with its keys.
+pub fn load_for_log(server: &'static Server) -> Result<bool, String> {
+    load_named(server, false)
+}
+
+/// Loads the snapshot that the configuration names. `resumes`: the replication stream goes on from
+/// the position that the file gives.
+fn load_named(server: &'static Server, resumes: bool) -> Result<bool, String> {
     let name = server.config.dbfilename();
     let path = Path::new(OsStr::from_bytes(&name));
     let started = Instant::now();
@@ -99,7 +110,7 @@ pub fn load_at_start(server: &'static Server) -> Result<bool, String> {
     begin_loading(server, &file);
     // A replica deletes expired keys only when its primary says so.
     let keeps_expired = server.config.names_primary();
-    let rules = LoadRules { keeps_expired, resumes: true, ..LoadRules::default() };
+    let rules = LoadRules { keeps_expired, resumes, ..LoadRules::default() };
     match load_beside(server, file, rules) {
         Ok(loaded) => {
             log_loaded(server, loaded);
@@ -404,7 +415,7 @@ fn read_blocks(
         }
         // If a value is longer than a block, the block's size doubles.
         let room = BLOCK_BYTES.max(block.bytes.len());
-        if block.fill(file, room).map_err(|error| error.to_string())? == 0 {
+        if block.fill(file, room).map_err(|error| error_text(&error))? == 0 {
             reader.finish().map_err(|error| error.to_string())?;
         }
         loading.loaded_bytes.store(reader.offset(), Ordering::Relaxed);

@@ -119,6 +119,30 @@ fn it_tells_of_a_client_that_sends_no_commands() {
     }
 }
 
+/// A start that fails, as another server has the port, leaves that one's pid file as it is. As a
+/// daemon it says why and fails, too.
+#[test]
+#[ignore = "end to end: run by `cargo xtask test`"]
+fn a_start_that_fails_leaves_the_running_server_alone() {
+    let folder = Folder::new();
+    let pid_file = folder.path().join("server.pid");
+    let port = bobbin_testkit::server::free_port().expect("a port").to_string();
+    let own = ["--port", &port, "--pidfile", pid_file.to_str().expect("a name")];
+    let server = TestServer::bobbin(&own);
+    let pid = std::fs::read_to_string(&pid_file).expect("it is written");
+    for more in [&[][..], &["--daemonize", "yes"]] {
+        let mut second = Command::new(peers::bobbin());
+        let ended = second.args(own).args(more).current_dir(folder.path()).output();
+        let ended = ended.expect("it can be run");
+        assert_eq!(ended.status.code(), Some(1));
+        let said = [ended.stdout, ended.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains(&format!("Failed listening on port {port} (tcp)")), "{said}");
+        assert_eq!(std::fs::read_to_string(&pid_file).expect("it is there"), pid);
+    }
+    drop(server);
+}
+
 /// A last snapshot that cannot be written keeps the server alive, and the log says how to end it.
 #[test]
 #[ignore = "end to end: run by `cargo xtask test`"]
