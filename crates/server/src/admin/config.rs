@@ -210,8 +210,8 @@ fn raise_open_files(config: &Config, workers: usize) -> Result<(), u64> {
     }
 }
 
-/// The error if the limit on open files has room for `possible` clients beside so many workers, and
-/// not for `maxclients`.
+/// The error if the limit on open files has room for `possible` clients beside this number of
+/// workers, and not for `maxclients`.
 fn too_many_threads(workers: usize, maxclients: i64, possible: u64) -> String {
     let also = match possible {
         0 => "increase 'ulimit -n'".to_owned(),

@@ -32,6 +32,6 @@ impl Drop for Unserved {
     }
 }
 
-/// At so many a worker gets no more connections, but for the rest of those that were accepted at
-/// once.
+/// From this number on a worker gets no more connections, but for the rest of those that were
+/// accepted at once.
 const UNSERVED_MAX: usize = 64;
