@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bobbin_io::error_text;
 use bobbin_store::shard::{Flushed, FlushedEntries};
+use bobbin_store::trim::{Trim, kept_max};
 use bobbin_store::{OwnedEntry, ValueType};
 use bobbin_sync::{Mutex, OwnLine};
 
@@ -127,7 +128,12 @@ fn free_flushed_by(free: impl FnMut(OwnedEntry) -> bool) -> Option<usize> {
     // Which list comes first changes, so all of them keep some.
     let (last, first) = FLUSHED.split_at(left % FLUSHED_LISTS);
     let mut lists = first.iter().chain(last);
-    let take = |list: &Mutex<Vec<_>>| list.try_lock()?.pop();
+    let take = |list: &Mutex<Vec<_>>| {
+        let mut list = list.try_lock()?;
+        let taken = list.pop();
+        list.trim(kept_max::<FlushedEntries>());
+        taken
+    };
     let mut entries = lists.clone().find_map(take)?;
     let before = entries.len();
     let freed = entries.by_ref().take(FLUSHED_AT_ONCE).map(free).filter(|quick| *quick).count();

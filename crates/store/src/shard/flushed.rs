@@ -15,9 +15,18 @@ pub struct Flushed {
 /// The entries of what was flushed. Those that nobody takes are freed with it.
 pub struct FlushedEntries {
     entries: DatabaseEntries,
-    rest: IntoDatabases,
+    /// Most shards have keys of one database.
+    rest: Option<Box<RestEntries>>,
+}
+
+/// The databases whose entries come after those of the first, and how many entries they have.
+struct RestEntries {
+    databases: IntoDatabases,
     keys: usize,
 }
+
+/// FLUSHALL makes one for each shard, while memory may be short.
+const _: () = assert!(size_of::<FlushedEntries>() <= size_of::<DatabaseEntries>() + 8);
 
 /// The databases of what was flushed. Those that belong to a cut have their parts.
 pub(crate) struct FlushedDatabases {
@@ -57,8 +66,10 @@ impl Flushed {
     }
 
     pub fn into_entries(self) -> FlushedEntries {
-        let rest = self.others.map(|others| others.into_databases()).unwrap_or_default();
-        FlushedEntries { entries: self.one.into_entries(), rest, keys: self.keys }
+        let keys = self.keys - self.one.len();
+        let rest =
+            self.others.map(|others| RestEntries { databases: others.into_databases(), keys });
+        FlushedEntries { entries: self.one.into_entries(), rest: rest.map(Box::new) }
     }
 }
 
@@ -76,15 +87,18 @@ impl Iterator for FlushedEntries {
     fn next(&mut self) -> Option<OwnedEntry> {
         loop {
             if let Some(entry) = self.entries.next() {
-                self.keys -= 1;
                 return Some(entry);
             }
-            self.entries = self.rest.next()?.into_entries();
+            let rest = self.rest.as_mut()?;
+            let next = rest.databases.next()?;
+            rest.keys -= next.len();
+            self.entries = next.into_entries();
         }
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.keys, Some(self.keys))
+        let keys = self.entries.len() + self.rest.as_ref().map_or(0, |rest| rest.keys);
+        (keys, Some(keys))
     }
 }
 
