@@ -173,10 +173,11 @@ fn sample(evictor: &mut Evictor, data: &mut Data, policy: MaxmemoryPolicy, wante
             for (index, database) in databases(shard, policy) {
                 // It begins at a random slot: otherwise keys in the last slots of a bucket would be
                 // spared.
-                let mut found: Vec<_> = database.table().sample(bucket).collect();
-                let first = bucket as usize % found.len().max(1);
-                found.rotate_left(first);
-                some.extend(found.into_iter().take(wanted - seen).map(|entry| (index, entry)));
+                let from = some.len();
+                some.extend(database.table().sample(bucket).map(|entry| (index, entry)));
+                let first = bucket as usize % (some.len() - from).max(1);
+                some[from..].rotate_left(first);
+                some.truncate(from + wanted - seen);
             }
             some
         });

@@ -226,16 +226,23 @@ impl From {
 }
 
 impl Wait for StreamReading {
+    /// What one stream delivers cannot be taken back if another one has no group any more.
+    fn check(&self, data: &mut Data, keys: &[(usize, Key<'_>)]) -> Outcome {
+        match (&self.group, keys) {
+            (Some(member), [_, _, ..]) => {
+                keys.iter().try_for_each(|&(_, key)| member.check(data, key))
+            }
+            // The only stream is checked when it is read.
+            _ => Ok(()),
+        }
+    }
+
     fn serve(
         &self,
         data: &mut Data,
         keys: &[(usize, Key<'_>)],
         reply: &mut Reply<'_>,
     ) -> Result<bool, Failure> {
-        // What one stream delivers cannot be taken back if another one has no group.
-        if let (Some(member), [_, _, ..]) = (&self.group, keys) {
-            keys.iter().try_for_each(|&(_, key)| member.check(data, key))?;
-        }
         let header = reply.defer();
         let mut count = 0;
         for &(index, key) in keys {

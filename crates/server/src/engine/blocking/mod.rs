@@ -33,6 +33,12 @@ use crate::engine::tracking;
 
 /// What a blocked client waits for.
 pub trait Wait: Send + Sync {
+    /// Checks again what the command checked before it began to wait, if `serve` could otherwise
+    /// fail after a change. An error ends the wait.
+    fn check(&self, _data: &mut Data, _keys: &[(usize, Key<'_>)]) -> Outcome {
+        Ok(())
+    }
+
     /// Tries to serve the client: if one of `keys` has what the command asks for, changes it and
     /// appends the reply. `keys` are those of the command whose shards are held, each with its
     /// index among the command's keys; the shard of `destination` is held too. Returns whether the
@@ -295,7 +301,8 @@ fn try_to_serve(server: &Server, data: &mut Data, waiter: &Waiter) -> Option<Ser
     answer.refused = admitted.is_err();
     data.conditions.touch = !waiter.client.has(ClientFlag::NO_TOUCH);
     let mut reply = Reply::new(&mut answer.bytes, waiter.protocol);
-    match admitted.and_then(|()| waiter.wait.serve(data, &held, &mut reply)) {
+    let checked = admitted.and_then(|()| waiter.wait.check(data, &held));
+    match checked.and_then(|()| waiter.wait.serve(data, &held, &mut reply)) {
         Ok(false) => return None,
         // The change has dropped the readers of the key, so this one is added after it.
         Ok(true) => {
